@@ -1,0 +1,181 @@
+#include "hydra/testing/plain_loop.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+
+#include "hydra/core/error.h"
+#include "hydra/core/glob.h"
+#include "hydra/data/batch.h"
+#include "hydra/model/schema.h"
+
+namespace hydra::testing {
+namespace {
+
+// A parameter with its uses: one for an ordinary parameter, several when it is tied.
+struct Trained {
+  std::vector<at::Tensor> uses;  // leaves that share the first one's data, each with its gradient
+  std::vector<std::int64_t> zeroed_versions;
+  at::Tensor state0, state1;
+  double learning_rate_scale = 1.0;
+  double weight_decay = 0.0;
+  std::int64_t updates = 0;
+  float* gradient = nullptr;  // of this step, over all uses; null when none was touched
+};
+
+float* data_of(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
+
+Trained make_trained(const std::string& name, const at::Tensor& leaf, const JobOptions& options,
+                     const Optimizer& optimizer) {
+  Trained trained;
+  trained.uses = {leaf};
+  trained.weight_decay = optimizer.weight_decay();
+  trained.state0 = at::zeros_like(leaf.detach());
+  trained.state1 = at::zeros_like(leaf.detach());
+  for (const ParameterGroup& group : options.groups) {
+    if (!glob_match(group.pattern, name)) continue;
+    trained.learning_rate_scale = group.learning_rate_scale;
+    trained.weight_decay = group.weight_decay.value_or(trained.weight_decay);
+    break;
+  }
+  return trained;
+}
+
+class PlainLoop {
+ public:
+  explicit PlainLoop(const JobOptions& options)
+      : options_(options), optimizer_(make_optimizer(options.optimizer)) {
+    const ModelSchema schema = describe_model(*options.model);
+    std::map<std::int64_t, std::size_t> tied;
+    for (std::size_t i = 0; i < schema.layers.size(); ++i) {
+      layers_.push_back(make_layer(*options.model, static_cast<std::int64_t>(i), options.seed));
+      layers_.back()->train();
+      std::size_t p = 0;
+      for (at::Tensor leaf : layers_.back()->parameters()) {
+        const auto& description = schema.layers[i].parameters.at(p++);
+        leaf.requires_grad_(!description.frozen);
+        if (description.tie && description.tie_use > 0) {
+          Trained& owner = parameters_[tied.at(*description.tie)];
+          leaf.set_data(owner.uses[0].detach());
+          owner.uses.push_back(leaf);
+          continue;
+        }
+        if (description.tie) tied[*description.tie] = parameters_.size();
+        keep_weight(description.full_name, leaf.detach());
+        parameters_.push_back(make_trained(description.full_name, leaf, options, *optimizer_));
+      }
+      std::size_t b = 0;
+      for (const at::Tensor& buffer : layers_.back()->buffers()) {
+        keep_weight(schema.layers[i].buffers.at(b++).full_name, buffer);
+      }
+    }
+  }
+
+  PlainResult run() && {
+    for (std::int64_t step = 0; step < options_.max_steps; ++step) {
+      for (Trained& parameter : parameters_) zero_gradients(parameter);
+      result_.losses.push_back(forward_backward(options_.data->batch(step), step));
+      for (Trained& parameter : parameters_) combine_uses(parameter);
+      const float factor = options_.max_gradient_norm ? clip(step) : 1.0F;
+      for (Trained& parameter : parameters_) update(parameter, step, factor);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void keep_weight(const std::string& name, const at::Tensor& value) {
+    if (options_.initial_weights) {
+      for (const auto& [given, tensor] : *options_.initial_weights) {
+        if (given == name) value.copy_(tensor);
+      }
+    }
+    result_.weights.emplace_back(name, value);
+  }
+
+  static void zero_gradients(Trained& parameter) {
+    parameter.zeroed_versions.clear();
+    parameter.gradient = nullptr;
+    for (at::Tensor& use : parameter.uses) {
+      if (!use.requires_grad()) continue;
+      use.mutable_grad() = at::zeros_like(use.detach());
+      parameter.zeroed_versions.push_back(use.grad()._version());
+    }
+  }
+
+  double forward_backward(const Batch& batch, std::int64_t step) {
+    const std::int64_t size =
+        options_.micro_batch_size > 0 ? options_.micro_batch_size : batch.rows;
+    double loss = 0.0;
+    for (std::int64_t begin = 0, index = 0; begin < batch.rows; begin += size, ++index) {
+      const Batch rows = rows_of(batch, begin, std::min(batch.rows, begin + size));
+      Tensors tensors = rows.inputs;
+      for (std::size_t i = 0; i < layers_.size(); ++i) {
+        LayerContext context({options_.seed, step, index, static_cast<std::int64_t>(i)},
+                             Mode::kTrain, batch.loss_denominator, rows.side);
+        tensors = layers_[i]->forward(tensors, context);
+      }
+      if (tensors.at(0).requires_grad()) tensors[0].backward();
+      loss += static_cast<double>(tensors[0].item<float>());
+    }
+    require_finite(loss, "loss", step);
+    return loss;
+  }
+
+  // Adds up the uses that a backward pass has reached, in their order, into the first of them.
+  static void combine_uses(Trained& parameter) {
+    for (std::size_t u = 0; u < parameter.zeroed_versions.size(); ++u) {
+      const at::Tensor& gradient = parameter.uses[u].grad();
+      if (gradient._version() == parameter.zeroed_versions[u]) continue;
+      if (parameter.gradient != nullptr) {
+        add_into(parameter.gradient, data_of(gradient), gradient.numel());
+      } else {
+        parameter.gradient = data_of(gradient);
+      }
+    }
+  }
+
+  float clip(std::int64_t step) {
+    double squares = 0.0;
+    for (const Trained& parameter : parameters_) {
+      if (parameter.gradient == nullptr) continue;
+      squares += square_sum(parameter.gradient, parameter.uses[0].numel());
+    }
+    result_.gradient_norms.push_back(std::sqrt(squares));
+    require_finite(result_.gradient_norms.back(), "gradient norm", step);
+    return clip_factor(result_.gradient_norms.back(), *options_.max_gradient_norm);
+  }
+
+  void update(Trained& parameter, std::int64_t step, float gradient_factor) const {
+    if (parameter.gradient == nullptr) return;
+    optimizer_->update({.parameter = data_of(parameter.uses[0].detach()),
+                        .gradient = parameter.gradient,
+                        .state0 = data_of(parameter.state0),
+                        .state1 = data_of(parameter.state1),
+                        .elements = parameter.uses[0].numel(),
+                        .step = ++parameter.updates,
+                        .learning_rate = options_.schedule.at(step) * parameter.learning_rate_scale,
+                        .weight_decay = parameter.weight_decay,
+                        .gradient_factor = gradient_factor});
+  }
+
+  static void require_finite(double value, const char* what, std::int64_t step) {
+    if (std::isfinite(value)) return;
+    throw NonFinite(std::string("the ") + what + " of step " + std::to_string(step) + " is " +
+                    std::to_string(value));
+  }
+
+  const JobOptions& options_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::vector<std::shared_ptr<Layer>> layers_;
+  std::vector<Trained> parameters_;  // in model order, a tied one at its owner's place
+  PlainResult result_;
+};
+
+}  // namespace
+
+PlainResult plain_loop(const JobOptions& options) { return PlainLoop(options).run(); }
+
+}  // namespace hydra::testing
