@@ -1,3 +1,4 @@
+#include <cstddef>
 #include <string>
 
 #include "hydra/core/error.h"
@@ -23,10 +24,10 @@ std::string fingerprint(const Weights& weights, const Model& model) {
     for (const auto& parameter : layer.parameters) {
       if (parameter.tie && parameter.tie_use > 0) continue;
       const at::Tensor value = find(weights, parameter.full_name);
-      hash.update(value.const_data_ptr(), value.nbytes());
+      hash.update({static_cast<const std::byte*>(value.const_data_ptr()), value.nbytes()});
     }
   }
-  return hash.hex();
+  return hash.hex_digest();
 }
 
 }  // namespace hydra::testing

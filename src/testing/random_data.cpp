@@ -7,15 +7,13 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sin.h>
 
-#include <random>
-
 #include "hydra/core/random.h"
 
 namespace hydra::testing {
 namespace {
 
 std::uint64_t step_seed(std::uint64_t seed, std::int64_t step) {
-  return mix_seed(seed, static_cast<std::uint64_t>(step));
+  return mix_seed(seed, {static_cast<std::uint64_t>(step)});
 }
 
 at::Generator generator_of(std::uint64_t seed) { return at::detail::createCPUGenerator(seed); }
@@ -23,17 +21,17 @@ at::Generator generator_of(std::uint64_t seed) { return at::detail::createCPUGen
 }  // namespace
 
 Batch RandomTokens::batch(std::int64_t step) {
-  std::mt19937_64 random(step_seed(options_.seed, step));
+  SplitMix64 random(step_seed(options_.seed, step));
   const auto vocabulary = static_cast<std::uint64_t>(options_.vocabulary_size);
   const at::Tensor inputs = at::empty({options_.rows, options_.tokens}, at::kLong);
   const at::Tensor targets = at::empty_like(inputs);
   auto* input = inputs.mutable_data_ptr<std::int64_t>();
   auto* target = targets.mutable_data_ptr<std::int64_t>();
   for (std::int64_t row = 0; row < options_.rows; ++row) {
-    std::uint64_t token = random() % vocabulary;
+    std::uint64_t token = random.below(vocabulary);
     for (std::int64_t t = 0; t < options_.tokens; ++t) {
       const std::uint64_t next =
-          random() % 10 == 0 ? random() % vocabulary : (3 * token + 1) % vocabulary;
+          random.below(10) == 0 ? random.below(vocabulary) : (3 * token + 1) % vocabulary;
       *input++ = static_cast<std::int64_t>(token);
       *target++ = static_cast<std::int64_t>(next);
       token = next;
