@@ -1,0 +1,67 @@
+# The libraries, and the functions by which folders add to them.
+
+set(HYDRA_CORE_FOLDERS core memory io device residency schedule report)
+set(HYDRA_TORCH_FOLDERS model optim data checkpoint models engine runtime select)
+
+# hydra_library(TARGET folders...): an empty library with its public headers.
+function(hydra_library target)
+  add_library(${target} STATIC)
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  foreach(folder ${ARGN})
+    file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/hydra/${folder}/*.h)
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include
+                                    FILES ${headers})
+  endforeach()
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:hydra_compiler>)
+endfunction()
+
+# hydra_sources(files...): adds this folder's sources to the library that the folder belongs to.
+function(hydra_sources)
+  get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
+  if(folder IN_LIST HYDRA_CORE_FOLDERS)
+    set(target hydra_core)
+  elseif(folder STREQUAL testing)
+    set(target hydra_testing)
+  elseif(folder IN_LIST HYDRA_TORCH_FOLDERS)
+    set(target hydra)
+  else()
+    message(FATAL_ERROR "src/${folder} is in none of the layers: see cmake/HydraTargets.cmake")
+  endif()
+  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  target_sources(${target} PRIVATE ${ARGN})
+endfunction()
+
+# hydra_torch_target(TARGET): compiles with the one precompiled header that holds Torch.
+function(hydra_torch_target target)
+  target_link_libraries(${target} PRIVATE hydra_compiler)
+  # The header was compiled so; CMake gives executables -fPIE, with which it would be refused.
+  target_compile_options(${target} PRIVATE -fPIC)
+  # The header was compiled as for a library: executables have to agree.
+  set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_precompile_headers(${target} REUSE_FROM hydra_torch_pch)
+endfunction()
+
+# hydra_test(NAME name SOURCES files... [TORCH] [LABELS labels...] [TIMEOUT seconds]):
+# one GoogleTest executable and one test of CTest.
+function(hydra_test)
+  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT" "SOURCES;LABELS" ${ARGN})
+  if(arg_TORCH AND NOT HYDRA_WITH_TORCH)
+    return()
+  endif()
+  add_executable(${arg_NAME} ${arg_SOURCES})
+  target_include_directories(${arg_NAME} PRIVATE ${PROJECT_SOURCE_DIR}/src
+                                                 ${CMAKE_CURRENT_SOURCE_DIR})
+  if(arg_TORCH)
+    target_link_libraries(${arg_NAME} PRIVATE hydra::testing hydra::hydra)
+    hydra_torch_target(${arg_NAME})
+  endif()
+  target_link_libraries(${arg_NAME} PRIVATE hydra::core hydra_compiler GTest::gtest_main
+                                            GTest::gmock)
+  add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+    ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:halt_on_error=1")
+endfunction()
