@@ -1,0 +1,118 @@
+#include "device/copy_stream.h"
+
+#include <cstring>
+#include <system_error>
+#include <utility>
+
+#include "hydra/core/check.h"
+
+namespace hydra {
+namespace {
+// Bounded by what the engine keeps in flight; a full queue makes the giver wait.
+constexpr std::size_t kQueuedOperations = 1 << 16;
+}  // namespace
+
+CopyStream::CopyStream(CopyStreamOptions options)
+    : options_(std::move(options)), inbox_(kQueuedOperations) {
+  if (options_.delay_seed) delays_.emplace(*options_.delay_seed);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw SystemError("cannot start the copy thread of " + options_.track + ": " + error.what());
+  }
+}
+
+Event CopyStream::copy(void* target, const void* source, Bytes bytes) {
+  const Event done = Event::pending();
+  give({Operation::Kind::kCopy, done, target, source, bytes});
+  return done;
+}
+
+Event CopyStream::record() {
+  const Event done = Event::pending();
+  give({Operation::Kind::kRecord, done, nullptr, nullptr, Bytes(0)});
+  return done;
+}
+
+void CopyStream::wait(const Event& event) {
+  if (!event.fired()) give({Operation::Kind::kWait, event, nullptr, nullptr, Bytes(0)});
+}
+
+void CopyStream::give(Operation operation) {
+  const bool accepted = inbox_.push(std::move(operation));
+  HYDRA_CHECK(accepted, options_.track + " is closed");
+}
+
+void CopyStream::close() noexcept {
+  inbox_.close();
+  if (thread_.joinable()) thread_.join();
+}
+
+void CopyStream::run() {
+  while (auto operation = inbox_.pop()) {
+    switch (operation->kind) {
+      case Operation::Kind::kCopy:
+        perform_copy(*operation);
+        break;
+      case Operation::Kind::kRecord:
+        operation->event.fire(nullptr);
+        break;
+      case Operation::Kind::kWait:
+        try {
+          operation->event.wait();
+        } catch (...) {  // a wait orders; the failure is the waited-for operation's own
+        }
+        break;
+    }
+  }
+}
+
+void CopyStream::perform_copy(const Operation& copy) {
+  stall();
+  const auto start = std::chrono::steady_clock::now();
+  const Nanoseconds traced_start = options_.clock ? options_.clock->now() : Nanoseconds(0);
+  const bool fails = options_.failure != nullptr && options_.failure->due();
+  if (!fails && copy.bytes > Bytes(0)) {
+    std::memcpy(copy.target, copy.source, copy.bytes.size());
+  }
+  hold_link(start, copy.bytes);
+  const Nanoseconds taken = std::chrono::steady_clock::now() - start;
+  bytes_copied_ += copy.bytes.count();
+  busy_ns_ += taken.count();
+  if (options_.trace != nullptr && options_.clock != nullptr && options_.trace->enabled()) {
+    TraceEvent event;
+    event.track = options_.track;
+    event.category = "copy";
+    event.name = to_string(copy.bytes);
+    event.start = traced_start;
+    event.duration = taken;
+    event.arguments = {{"bytes", std::to_string(copy.bytes.count())}};
+    options_.trace->record(std::move(event));
+  }
+  copy.event.fire(fails ? std::make_exception_ptr(
+                              DeviceError(true, "a copy of " + to_string(copy.bytes) + " on " +
+                                                    options_.track + " failed: planted for a test"))
+                        : nullptr);
+}
+
+void CopyStream::stall() {
+  if (!delays_ || options_.largest_delay <= Nanoseconds(0)) return;
+  std::this_thread::sleep_for(Nanoseconds(static_cast<std::int64_t>(
+      delays_->below(static_cast<std::uint64_t>(options_.largest_delay.count())))));
+}
+
+// A throttled link is busy for latency + bytes / rate, counted from when it was free, so that
+// sleeping too long once is made up for by the next copy.
+void CopyStream::hold_link(std::chrono::steady_clock::time_point start, Bytes bytes) {
+  if (options_.bytes_per_second <= 0 && options_.latency <= Nanoseconds(0)) return;
+  Nanoseconds time = options_.latency;
+  if (options_.bytes_per_second > 0) {
+    time += Nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(bytes.count()) /
+                                                  options_.bytes_per_second));
+  }
+  constexpr Nanoseconds kMadeUpFor = std::chrono::microseconds(200);
+  link_free_ = std::max(link_free_, start - kMadeUpFor) + time;
+  std::this_thread::sleep_until(link_free_);
+}
+
+}  // namespace hydra

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "hydra/core/clock.h"
+#include "hydra/core/inbox.h"
+#include "hydra/core/random.h"
+#include "hydra/core/trace.h"
+#include "hydra/device/device.h"
+
+namespace hydra {
+
+/// The n-th of something fails; shared by a device's streams.
+class PlantedFailure {
+ public:
+  explicit PlantedFailure(std::int64_t n) : fail_at_(n) {}
+  /// Counts one more; true when it is the one that fails.
+  bool due() noexcept { return count_++ == fail_at_.load(); }
+  void after(std::int64_t n) noexcept { fail_at_ = n < 0 ? -1 : count_.load() + n; }
+  std::int64_t count() const noexcept { return count_; }
+
+ private:
+  std::atomic<std::int64_t> count_{0};
+  std::atomic<std::int64_t> fail_at_;
+};
+
+/// What a copy stream pretends to be.
+struct CopyStreamOptions {
+  std::string track;  ///< of the trace
+  double bytes_per_second = 0;
+  Nanoseconds latency{0};
+  std::optional<std::uint64_t> delay_seed;
+  Nanoseconds largest_delay{0};
+  PlantedFailure* failure = nullptr;
+  TraceSink* trace = nullptr;
+  const Clock* clock = nullptr;
+};
+
+/// One direction of a virtual device's link: a thread that copies in stream order.
+class CopyStream final : public Stream {
+ public:
+  explicit CopyStream(CopyStreamOptions options);
+  ~CopyStream() override { close(); }
+
+  Event copy(void* target, const void* source, Bytes bytes) override;
+  Event record() override;
+  void wait(const Event& event) override;
+
+  Bytes bytes_copied() const noexcept { return Bytes(bytes_copied_.load()); }
+  Nanoseconds busy() const noexcept { return Nanoseconds(busy_ns_.load()); }
+  /// Finishes what was given, then stops the thread. Idempotent.
+  void close() noexcept;
+
+ private:
+  struct Operation {
+    enum class Kind { kCopy, kRecord, kWait };
+    Kind kind = Kind::kRecord;
+    Event event;  ///< fired when done, or waited for
+    void* target = nullptr;
+    const void* source = nullptr;
+    Bytes bytes;
+  };
+
+  void run();
+  void give(Operation operation);
+  void perform_copy(const Operation& copy);
+  void stall();
+  void hold_link(std::chrono::steady_clock::time_point start, Bytes bytes);
+
+  const CopyStreamOptions options_;
+  Inbox<Operation> inbox_;
+  std::optional<SplitMix64> delays_;
+  std::chrono::steady_clock::time_point link_free_{};
+  std::atomic<std::int64_t> bytes_copied_{0};
+  std::atomic<std::int64_t> busy_ns_{0};
+  std::thread thread_;
+};
+
+}  // namespace hydra
