@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "hydra/core/bytes.h"
+#include "hydra/core/clock.h"
+#include "hydra/core/ids.h"
+
+namespace hydra {
+
+/// What a policy may know of a job that has a unit to give out.
+struct JobView {
+  JobId id;
+  std::int64_t priority = 0;      ///< larger is more urgent; used by priority policies
+  Nanoseconds remaining{0};       ///< predicted compute time from its next unit to its end
+  Nanoseconds unit{0};            ///< predicted compute time of its next unit
+  Bytes missing;                  ///< bytes of the next unit that are not on the asking device
+  DeviceId last_device;           ///< where its previous unit ran; invalid before the first
+  std::int64_t units_served = 0;  ///< units given out so far
+};
+
+/// What is known when `device` asks for work. All `jobs` are eligible on it.
+struct ScheduleView {
+  DeviceId device;
+  std::span<const JobView> jobs;
+};
+
+/// Which job's next unit runs, and why (a literal for the trace).
+struct Decision {
+  std::size_t job = 0;  ///< index into ScheduleView::jobs
+  std::string_view reason;
+};
+
+/// Chooses the next unit for a device: a pure function of the view.
+///
+/// Thread safety: const calls may come from any thread at once. Errors: must not throw.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+  virtual std::string_view name() const noexcept = 0;
+  /// Returns empty only when `view.jobs` is empty.
+  virtual std::optional<Decision> choose(const ScheduleView& view) const = 0;
+};
+
+/// Sharded-LRTF: the job with the longest remaining total time first; a job whose shard is already
+/// on the device is kept while its remaining time is within `stickiness` of the longest.
+/// Ties go to fewer missing bytes, then to the older job.
+/// Source: Nagrecha and Kumar, Hydra: A System for Large Multi-Model Deep Learning, 2021,
+/// section "Sharded-LRTF"; stickiness and the transfer-aware tie are ours.
+std::unique_ptr<Policy> make_sharded_lrtf_policy(double stickiness = 0.05);
+/// The oldest job first.
+std::unique_ptr<Policy> make_fifo_policy();
+/// The job that was given the fewest units first; ties go to the older job.
+std::unique_ptr<Policy> make_round_robin_policy();
+
+/// Makes a policy from "lrtf", "fifo" or "round-robin". Errors: InvalidArgument lists the names.
+std::unique_ptr<Policy> make_policy(std::string_view name);
+
+}  // namespace hydra
