@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hydra/core/bytes.h"
+
+namespace hydra {
+
+/// The outcome of a run as plain values; written by `write_summary_json`.
+struct RunSummary {
+  struct Job {
+    std::string name;
+    std::string state;   ///< "completed", "failed", "cancelled"
+    std::string reason;  ///< empty unless failed
+    std::vector<double> losses;
+    std::vector<double> learning_rates;
+    double tokens_per_second = 0;
+    double seconds = 0;
+    std::string parameters_sha256;
+  };
+  struct Device {
+    std::string name;
+    Bytes budget;
+    Bytes peak;
+    double busy_share = 0;  ///< of the wall time
+  };
+  struct Link {
+    std::string name;  ///< "host to cpu0", "cpu0 to host"
+    Bytes bytes;
+    double seconds = 0;
+  };
+
+  double wall_seconds = 0;
+  std::vector<Job> jobs;
+  std::vector<Device> devices;
+  Bytes host_budget;
+  Bytes host_peak;
+  std::vector<Link> links;
+};
+
+/// Returns the summary as the JSON object that docs/formats/summary.md describes.
+std::string to_json(const RunSummary& summary);
+/// Writes `to_json` to a file. Errors: SystemError with path and cause.
+void write_summary_json(const RunSummary& summary, const std::string& path);
+/// Returns an aligned text table: a line per job, then devices, host and links.
+std::string to_table(const RunSummary& summary);
+
+}  // namespace hydra
