@@ -33,7 +33,8 @@ class Layer : public torch::nn::Module {
 };
 
 /// Makes one layer with its initial weights. Called under a seeded process-wide generator, so that
-/// torch::nn's own initialisations are a function of (job seed, layer); may be called several times.
+/// torch::nn's own initialisations are a function of (job seed, layer); may be called several
+/// times.
 using LayerFactory = std::function<std::shared_ptr<Layer>()>;
 
 /// Makes a layer of a module that has `Tensor forward(Tensor)`.

@@ -1,0 +1,89 @@
+#include "hydra/model/model.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+
+#include "hydra/core/error.h"
+#include "hydra/core/mutex.h"
+#include "hydra/core/random.h"
+
+namespace hydra {
+namespace {
+
+/// Seeds the process-wide generator for a scope and restores it. Scopes exclude each other.
+class SeededProcessGenerator {
+ public:
+  explicit SeededProcessGenerator(std::uint64_t seed)
+      : lock_(mutex()), generator_(at::detail::getDefaultCPUGenerator()) {
+    state_ = generator_.get_state();
+    generator_.set_current_seed(seed);
+  }
+  ~SeededProcessGenerator() { generator_.set_state(state_); }
+  SeededProcessGenerator(const SeededProcessGenerator&) = delete;
+  SeededProcessGenerator& operator=(const SeededProcessGenerator&) = delete;
+
+ private:
+  static Mutex& mutex() {
+    static Mutex mutex;
+    return mutex;
+  }
+
+  MutexLock lock_;
+  at::Generator generator_;
+  at::Tensor state_;
+};
+
+}  // namespace
+
+Model& Model::add(std::string layer_name, LayerFactory make) {
+  if (layer_name.empty() || layer_name.find('.') != std::string::npos) {
+    throw InvalidArgument("model \"" + name_ + "\": a layer cannot be named \"" + layer_name +
+                          "\": names are not empty and have no dot");
+  }
+  const bool repeated = std::any_of(layers_.begin(), layers_.end(),
+                                    [&](const auto& layer) { return layer.name == layer_name; });
+  if (repeated) {
+    throw InvalidArgument("model \"" + name_ + "\" has two layers named \"" + layer_name + "\"");
+  }
+  if (make == nullptr) {
+    throw InvalidArgument("model \"" + name_ + "\": layer \"" + layer_name +
+                          "\" has an empty factory");
+  }
+  layers_.push_back({std::move(layer_name), std::move(make)});
+  return *this;
+}
+
+Model& Model::tie(std::vector<std::string> full_names) {
+  if (full_names.size() < 2) {
+    throw InvalidArgument("model \"" + name_ + "\": a tie needs two parameters or more");
+  }
+  ties_.push_back({std::move(full_names)});
+  return *this;
+}
+
+Model& Model::freeze(std::string pattern) {
+  frozen_.push_back(std::move(pattern));
+  return *this;
+}
+
+Model& Model::cut_before(std::string layer_name) {
+  cuts_.push_back(std::move(layer_name));
+  return *this;
+}
+
+std::shared_ptr<Layer> make_layer(const Model& model, std::int64_t index, std::uint64_t seed) {
+  const auto& definition = model.layers().at(static_cast<std::size_t>(index));
+  std::shared_ptr<Layer> made;
+  {
+    const SeededProcessGenerator seeded(mix_seed(seed, {static_cast<std::uint64_t>(index)}));
+    made = definition.make();
+  }
+  if (made == nullptr) {
+    throw InvalidArgument("model \"" + model.name() + "\": the factory of layer \"" +
+                          definition.name + "\" returned nothing");
+  }
+  return made;
+}
+
+}  // namespace hydra

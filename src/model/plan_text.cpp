@@ -1,0 +1,49 @@
+#include <array>
+#include <cstdio>
+#include <string>
+
+#include "hydra/model/plan.h"
+
+namespace hydra {
+namespace {
+
+template <typename... Arguments>
+std::string line(const char* format, Arguments... arguments) {
+  std::array<char, 512> text{};
+  std::snprintf(text.data(), text.size(), format, arguments...);
+  return std::string(text.data()) + "\n";
+}
+
+std::string layer_range(const ShardPlan& shard, const std::vector<std::string>& names) {
+  const std::string first = names.at(static_cast<std::size_t>(shard.first_layer));
+  const std::string last = names.at(static_cast<std::size_t>(shard.end_layer - 1));
+  return first == last ? first : first + " .. " + last;
+}
+
+}  // namespace
+
+std::string Plan::to_text(const std::vector<std::string>& layer_names) const {
+  std::string text = line("  %-5s %-28s %12s %12s %12s %12s %10s  %s", "shard", "layers",
+                          "parameters", "gradients", "forward", "backward", "time", "");
+  for (std::size_t s = 0; s < shards.size(); ++s) {
+    const ShardPlan& shard = shards[s];
+    text += line("  %-5zu %-28s %12s %12s %12s %12s %8.1fms  %s", s,
+                 layer_range(shard, layer_names).c_str(), to_string(shard.parts()).c_str(),
+                 to_string(shard.gradients).c_str(), to_string(shard.forward_required).c_str(),
+                 to_string(shard.backward_required).c_str(),
+                 1e3 * seconds(shard.forward + shard.backward),
+                 shard.recompute ? "recomputed in backward" : "graph kept");
+  }
+  text += line("  device: %s required at most, %s with prefetch and drain, budget %s",
+               to_string(predicted_peak).c_str(), to_string(desired).c_str(),
+               to_string(device_budget).c_str());
+  text += line("  host:   %s state, %s per step in flight", to_string(host_state).c_str(),
+               to_string(host_step).c_str());
+  text += line(
+      "  step:   %.1f ms predicted in %lld micro-batches, of which %.1f ms recomputation%s",
+      1e3 * seconds(predicted_step), static_cast<long long>(micro_batches),
+      1e3 * seconds(recomputation), fits_device ? "; the whole model stays on the device" : "");
+  return text;
+}
+
+}  // namespace hydra
