@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hydra/core/clock.h"
+#include "hydra/core/error.h"
+#include "hydra/core/ids.h"
+#include "hydra/engine/job_options.h"
+#include "hydra/model/plan.h"
+
+namespace hydra {
+
+class JobShared;
+
+/// Where a job stands.
+///
+///   queued    -> running                      its host memory is granted and its weights are made
+///   queued    -> failed, cancelled
+///   running   -> completed                    all steps are settled
+///   running   -> failed, cancelled
+enum class JobState { kQueued, kRunning, kCompleted, kFailed, kCancelled };
+
+/// Returns "queued", "running", "completed", "failed" or "cancelled".
+const char* to_string(JobState state);
+
+/// What one finished step gave.
+struct StepMetrics {
+  std::int64_t step = 0;
+  double loss = 0;  ///< of the mini-batch, before the step's update
+  double learning_rate = 0;
+  double gradient_norm = 0;  ///< before clipping; 0 when it is not clipped
+  std::int64_t tokens = 0;
+  Nanoseconds end{0};  ///< since the runtime's start
+};
+
+/// A snapshot of a job.
+struct JobStatus {
+  std::string name;
+  JobState state = JobState::kQueued;
+  std::string reason;  ///< of a failure
+  std::int64_t step = 0;
+  std::int64_t max_steps = 0;
+  double loss = 0;  ///< of the last finished step; NaN before the first
+  double learning_rate = 0;
+  double tokens_per_second = 0;
+  Nanoseconds time_left{0};  ///< predicted; 0 when unknown
+  Nanoseconds elapsed{0};    ///< since its first step began
+};
+
+/// The user's hold on a submitted job.
+///
+/// A value: copies name the same job. Thread safety: thread-safe. Lifetime: may outlive the
+/// runtime, whose destruction cancels what still runs; a completed job's weights live (and count
+/// against the host budget) as long as a handle does.
+class JobHandle {
+ public:
+  explicit JobHandle(std::shared_ptr<JobShared> shared) : shared_(std::move(shared)) {}
+
+  JobId id() const;
+  const std::string& name() const;
+  const Plan& plan() const;
+  JobStatus status() const;
+  std::vector<StepMetrics> metrics() const;
+
+  /// Waits until the job has ended, whatever the outcome, and returns it. Blocks: until then.
+  JobState wait() const;
+  /// Asks the job to end at the next unit border; returns at once. No effect on an ended job.
+  void cancel() const;
+  /// Waits, then throws what the job failed with (or Cancelled). Blocks: until the job has ended.
+  void get() const;
+
+  /// Returns copies of the final parameters and buffers. Errors: as `get`. Blocks: as `get`.
+  Weights weights() const;
+  /// Returns the SHA-256 over all parameters' bytes in model order, in hexadecimal.
+  /// Errors: as `get`. Blocks: as `get`.
+  std::string parameters_sha256() const;
+
+ private:
+  std::shared_ptr<JobShared> shared_;
+};
+
+}  // namespace hydra

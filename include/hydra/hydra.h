@@ -1,0 +1,26 @@
+#pragma once
+
+/// The whole of Hydra's public interface.
+
+#include "hydra/core/bytes.h"
+#include "hydra/core/clock.h"
+#include "hydra/core/error.h"
+#include "hydra/core/log.h"
+#include "hydra/core/trace.h"
+#include "hydra/data/data_source.h"
+#include "hydra/data/text.h"
+#include "hydra/device/virtual_device.h"
+#include "hydra/engine/job_handle.h"
+#include "hydra/engine/job_options.h"
+#include "hydra/model/layer.h"
+#include "hydra/model/layer_context.h"
+#include "hydra/model/model.h"
+#include "hydra/model/plan.h"
+#include "hydra/models/dropout.h"
+#include "hydra/models/gpt2.h"
+#include "hydra/optim/learning_rate.h"
+#include "hydra/optim/optimizer.h"
+#include "hydra/report/run_summary.h"
+#include "hydra/report/trace_file.h"
+#include "hydra/runtime/runtime.h"
+#include "hydra/schedule/policy.h"

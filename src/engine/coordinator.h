@@ -1,0 +1,260 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "engine/job_record.h"
+#include "engine/job_setup.h"
+#include "engine/task_pool.h"
+#include "hydra/core/inbox.h"
+#include "hydra/core/log.h"
+#include "hydra/core/trace.h"
+#include "hydra/device/device.h"
+#include "hydra/memory/host_arena.h"
+#include "hydra/memory/tier_budget.h"
+#include "hydra/residency/shard_store.h"
+#include "hydra/schedule/policy.h"
+
+namespace hydra {
+
+/// What the coordinator is made with. Pointers and references outlive it.
+struct CoordinatorOptions {
+  std::vector<Device*> devices;
+  TierBudget* host_budget = nullptr;
+  HostArena* host_arena = nullptr;
+  const Policy* policy = nullptr;
+  const Clock* clock = nullptr;
+  TraceSink* trace = nullptr;
+  LogSink* log = nullptr;
+  int threads_per_device = 1;
+  int update_threads = 1;
+  int loader_depth = 2;
+  ShardStore::Options store;
+  bool reverse_ready_order = false;  ///< test setting: the youngest eligible job first
+};
+
+/// The one thread that decides: it owns the job table, the residency table and the schedule as
+/// plain data, takes completions out of its inbox, and posts commands to devices and workers. It
+/// never computes, copies or waits for anything but its inbox.
+///
+/// Thread safety: the public functions are thread-safe; everything else is confined to its thread.
+class Coordinator {
+ public:
+  explicit Coordinator(CoordinatorOptions options);
+  ~Coordinator();
+
+  /// Runs the pilot on the smallest device once that device is free. Blocks: until it is done.
+  PilotResult run_pilot(const Model& model, const ModelSchema& schema, const Batch& worst,
+                        std::uint64_t seed);
+  /// Takes in a prepared job; returns what its handles share.
+  std::shared_ptr<JobShared> submit(std::shared_ptr<const PreparedJob> prepared);
+  /// Cancels what still runs, waits for everything in flight, stops. Idempotent.
+  void close() noexcept;
+
+ private:
+  using UnitId = std::int64_t;
+
+  // Messages.
+  struct Submit {
+    std::shared_ptr<const PreparedJob> prepared;
+    std::shared_ptr<JobShared> shared;
+  };
+  struct Cancel {
+    JobId job;
+  };
+  struct Pilot {
+    std::function<void(Device&)> run;  ///< on the device's worker
+  };
+  struct PilotDone {
+    DeviceId device;
+  };
+  struct Initialised {
+    JobId job;
+    std::shared_ptr<InitialisedJob> made;
+    std::shared_ptr<Reservation> rest;
+    std::exception_ptr failure;
+  };
+  struct BatchReady {
+    JobId job;
+  };
+  struct UnitComputed {
+    UnitId unit;
+    std::shared_ptr<UnitOutcome> outcome;
+  };
+  struct UnitEmitted {
+    UnitId unit;
+    std::exception_ptr failure;
+  };
+  struct UnitDrained {
+    UnitId unit;
+    std::exception_ptr failure;
+  };
+  struct TieCombined {
+    JobId job;
+    std::size_t tie;
+    float* gradient;
+    double square_sum;
+  };
+  struct ShardUpdated {
+    JobId job;
+    std::size_t shard;
+  };
+  struct TieUpdated {
+    JobId job;
+    std::size_t tie;
+  };
+  struct Sealed {
+    JobId job;
+    std::shared_ptr<Weights> weights;
+    std::string sha256;
+    std::exception_ptr failure;
+  };
+  struct LoaderClosed {
+    JobId job;
+  };
+  struct Stop {};
+  using Message = std::variant<Submit, Cancel, Pilot, PilotDone, Initialised, BatchReady,
+                               TransferDone, UnitComputed, UnitEmitted, UnitDrained, TieCombined,
+                               ShardUpdated, TieUpdated, Sealed, LoaderClosed, Stop>;
+
+  /// A unit that a device will run next: its parts are on their way.
+  struct Assignment {
+    JobId job;
+    Unit unit;
+    ShardStore::ClaimId claim = 0;
+    std::string_view reason;
+  };
+  struct Slot {
+    Device* device = nullptr;
+    DeviceId id;
+    std::optional<UnitId> running;
+    std::optional<Assignment> next;
+    std::deque<Pilot> pilots;
+    bool piloting = false;
+    std::int64_t in_flight = 0;  ///< units with bytes on the device
+    Nanoseconds idle_since{0};
+  };
+  /// A unit from its dispatch until nothing of it is under way.
+  struct InFlight {
+    JobId job;
+    DeviceId device;
+    Unit unit;
+    std::int64_t step = 0;
+    ShardStore::ClaimId claim = 0;
+    Reservation workspace;
+    std::shared_ptr<UnitCommand> command;
+    std::shared_ptr<UnitOutcome> outcome;
+    bool emitted = false;
+    bool drained = false;
+  };
+
+  // The loop (coordinator.cpp).
+  void run();
+  void take_messages();
+  void fail_everything(std::exception_ptr failure) noexcept;
+  void handle(Submit& message);
+  void handle(Cancel& message);
+  void handle(Pilot& message);
+  void handle(PilotDone& message);
+  void handle(Initialised& message);
+  void handle(BatchReady& message);
+  void handle(TransferDone& message);
+  void handle(UnitComputed& message);
+  void handle(UnitEmitted& message);
+  void handle(UnitDrained& message);
+  void handle(TieCombined& message);
+  void handle(ShardUpdated& message);
+  void handle(TieUpdated& message);
+  void handle(Sealed& message);
+  void handle(LoaderClosed& message);
+  void handle(Stop& message);
+  JobRecord* find(JobId job);
+  JobRecord& job(JobId job);
+  Slot& slot(DeviceId device) { return slots_.at(static_cast<std::size_t>(device.value())); }
+
+  // Beginnings and ends of jobs (coordinator_jobs.cpp).
+  void admit_jobs();
+  void install(JobRecord& job, InitialisedJob& made);
+  void install_ties(JobRecord& job, InitialisedJob& made);
+  void end(JobRecord& job, JobState state, std::exception_ptr failure);
+  void close_loader(JobRecord& job);
+  void seal_if_done(JobRecord& job);
+  void start_sealing(JobRecord& job);
+  void remove_ended_jobs();
+  bool can_be_removed(const JobRecord& job) const;
+
+  // Units on devices (coordinator_units.cpp).
+  void schedule();
+  void serve(Slot& slot);
+  bool serve_pilot(Slot& slot);
+  void choose_next(Slot& slot);
+  void give_up_next(Slot& slot);
+  bool claimable(const JobRecord& job, const Slot& slot) const;
+  bool runnable(const JobRecord& job) const;
+  bool may_run_on(const JobRecord& job, const Slot& slot) const;
+  JobView view_of(const JobRecord& job, const Slot& slot) const;
+  bool try_dispatch(Slot& slot);
+  void dispatch(Slot& slot, Reservation workspace);
+  std::shared_ptr<UnitCommand> make_command(JobRecord& job, const Assignment& assignment);
+  void add_resident_update(JobRecord& job, const Assignment& assignment, UnitCommand& command);
+  Bytes draining_bytes(const InFlight& flight);
+  void unit_failed(JobRecord& job, const InFlight& flight);
+  void resident_step_done(JobRecord& job, const InFlight& flight);
+  void steal_for(Slot& slot);
+  void trace_wait(const Slot& slot);
+  std::string describe(const JobRecord& job, const Unit& unit, std::int64_t step) const;
+  void finish_if_landed(UnitId unit);
+  double next_use(PartId part) const;
+
+  // Steps (coordinator_steps.cpp).
+  void begin_steps();
+  bool begin_step(JobRecord& job);
+  bool take_batch(JobRecord& job);
+  bool take_step_memory(JobRecord& job);
+  void release_step_memory(JobRecord& job);
+  void advance(JobRecord& job);
+  void end_step(JobRecord& job, double gradient_norm);
+  void report_step(JobRecord& job, std::int64_t step, double loss, double gradient_norm,
+                   std::int64_t tokens);
+  Nanoseconds remaining_time(const JobRecord& job) const;
+
+  // Gradients and updates (coordinator_updates.cpp).
+  void gradients_arrived(JobRecord& job, const InFlight& flight);
+  void combine_tie(JobRecord& job, std::size_t tie);
+  void update_when_complete(JobRecord& job);
+  void plan_update(JobRecord& job, bool of_tie, std::size_t index, std::int64_t step, float factor);
+  void start_updates();
+  bool start_update(JobRecord& job, const PendingUpdate& update);
+  void start_shard_update(JobRecord& job, const PendingUpdate& update);
+  void start_tie_update(JobRecord& job, const PendingUpdate& update);
+  void trace_update(const std::string& name, Nanoseconds start);
+
+  void post(Message message) { inbox_->push(std::move(message)); }
+
+  CoordinatorOptions options_;
+  std::shared_ptr<Inbox<Message>> inbox_;
+  std::atomic<std::int64_t> next_job_{0};
+  std::once_flag closed_;
+
+  // Confined to the thread from here on.
+  std::unique_ptr<ShardStore> store_;
+  std::vector<Slot> slots_;
+  std::map<JobId, std::unique_ptr<JobRecord>> jobs_;
+  std::map<UnitId, InFlight> in_flight_;
+  UnitId next_unit_ = 0;
+  std::int64_t next_ticket_ = 1;
+  bool stopping_ = false;
+
+  std::unique_ptr<TaskPool> pool_;
+  std::thread thread_;
+};
+
+}  // namespace hydra

@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/coordinator.h"
+#include "hydra/data/batch.h"
+
+namespace hydra {
+namespace {
+
+/// Host memory of gradients that lives for one step (jobs that update eagerly).
+void take_gradient_memory(JobRecord& record, HostArena& arena, Reservation& grant) {
+  const PreparedJob& prepared = *record.prepared;
+  const auto take = [&](Bytes bytes) {
+    return bytes > Bytes(0) ? arena.allocate(grant.split(bytes)) : HostBuffer();
+  };
+  for (std::size_t s = 0; s < record.shards.size(); ++s) {
+    const FlatLayout& layout = prepared.layouts[s];
+    record.shards[s].gradients = take(layout.trainable_bytes);
+    for (std::size_t i = 0; i < layout.tied.size(); ++i) {
+      const std::int64_t tie = layout.tied[i].tie;
+      if (prepared.schema.ties[static_cast<std::size_t>(tie)].frozen) continue;
+      record.shards[s].tied_gradients[i] = take(tie_bytes(prepared.schema, tie));
+    }
+  }
+}
+
+}  // namespace
+
+void Coordinator::begin_steps() {
+  std::vector<JobRecord*> at_border;
+  for (auto& [id, record] : jobs_) {
+    if (record->active && !record->step_begun && !record->flying &&
+        record->step < record->prepared->options.max_steps) {
+      at_border.push_back(record.get());
+    }
+  }
+  // Those that wait for host memory come first, in the order in which they began to wait.
+  std::stable_sort(at_border.begin(), at_border.end(), [](const auto* a, const auto* b) {
+    const auto place = [](const JobRecord* record) {
+      return record->memory_ticket > 0 ? record->memory_ticket
+                                       : std::numeric_limits<std::int64_t>::max();
+    };
+    return place(a) < place(b);
+  });
+  for (JobRecord* record : at_border) {
+    try {
+      begin_step(*record);
+    } catch (...) {
+      end(*record, JobState::kFailed, std::current_exception());
+    }
+  }
+}
+
+bool Coordinator::begin_step(JobRecord& record) {
+  if (!take_batch(record) || !take_step_memory(record)) return false;
+  record.step_begun = true;
+  record.next_unit = 0;
+  record.loss = 0;
+  return true;
+}
+
+bool Coordinator::take_batch(JobRecord& record) {
+  if (record.batch != nullptr) return true;
+  Batch batch;
+  if (!record.loader->try_take(batch)) return false;
+  validate_batch(batch, record.step);
+  const std::int64_t most = record.prepared->plan.micro_batches * record.prepared->micro_batch_size;
+  if (batch.rows > most) {
+    throw DataError("the batch of step " + std::to_string(record.step) + " has " +
+                    std::to_string(batch.rows) + " rows, the first batch allows " +
+                    std::to_string(most) +
+                    ": let the data source give its largest batch at step 0");
+  }
+  record.batch = std::make_shared<Batch>(std::move(batch));
+  return true;
+}
+
+// All of a step's host memory at once, or none. A job that holds some gives it back at its border
+// when others wait, so that nobody waits while holding part of what another needs.
+bool Coordinator::take_step_memory(JobRecord& record) {
+  const bool others_wait = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    return entry.second.get() != &record && entry.second->memory_ticket > 0 &&
+           !entry.second->ending;
+  });
+  if (record.memory && !others_wait) return true;
+  if (record.memory) {
+    if (record.undrained > 0 || record.updates_outstanding > 0) return false;
+    release_step_memory(record);
+  }
+  const bool my_turn = std::none_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    const JobRecord& other = *entry.second;
+    return &other != &record && other.memory_ticket > 0 && !other.ending &&
+           (record.memory_ticket == 0 || other.memory_ticket < record.memory_ticket);
+  });
+  auto grant = my_turn ? options_.host_budget->try_reserve(record.prepared->step_bytes)
+                       : std::optional<Reservation>();
+  if (!grant) {
+    if (record.memory_ticket == 0) record.memory_ticket = next_ticket_++;
+    return false;
+  }
+  record.memory_ticket = 0;
+  if (!record.prepared->deferred && !record.prepared->plan.fits_device) {
+    take_gradient_memory(record, *options_.host_arena, *grant);
+  }
+  record.memory = make_step_memory(*record.prepared, *options_.host_arena, std::move(*grant));
+  return true;
+}
+
+void Coordinator::release_step_memory(JobRecord& record) {
+  record.memory.reset();
+  if (record.prepared->deferred) return;
+  for (ShardRecord& shard : record.shards) {
+    shard.gradients.release();
+    for (HostBuffer& gradients : shard.tied_gradients) gradients.release();
+  }
+}
+
+void Coordinator::advance(JobRecord& record) {
+  if (record.next_unit < record.program.size()) return;
+  double norm = 0;
+  for (const auto& [id, flight] : in_flight_) {
+    if (flight.job == record.id && flight.outcome) norm = flight.outcome->gradient_norm;
+  }
+  end_step(record, norm);
+}
+
+void Coordinator::end_step(JobRecord& record, double gradient_norm) {
+  // A deferred step is reported when its norm is known.
+  if (!record.prepared->deferred || record.prepared->plan.fits_device) {
+    report_step(record, record.step, record.loss, gradient_norm, record.batch->tokens);
+  } else {
+    record.unreported = {record.step, record.loss, record.batch->tokens};
+  }
+  record.present_buffers = 1 - record.present_buffers;
+  record.batch.reset();
+  record.step_begun = false;
+  record.next_unit = 0;
+  ++record.step;
+}
+
+void Coordinator::report_step(JobRecord& record, std::int64_t step, double loss,
+                              double gradient_norm, std::int64_t tokens) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = loss;
+  metrics.learning_rate = record.prepared->options.schedule.at(step);
+  metrics.gradient_norm = record.prepared->options.max_gradient_norm ? gradient_norm : 0;
+  metrics.tokens = tokens;
+  metrics.end = options_.clock->now();
+  record.shared->add_metrics(metrics, remaining_time(record));
+}
+
+Nanoseconds Coordinator::remaining_time(const JobRecord& record) const {
+  Nanoseconds step{0};
+  Nanoseconds rest{0};
+  for (std::size_t u = 0; u < record.program.size(); ++u) {
+    step += record.times.predict(u);
+    if (u >= record.next_unit) rest += record.times.predict(u);
+  }
+  const std::int64_t steps_after =
+      record.prepared->options.max_steps - record.step - (record.step_begun ? 1 : 0);
+  return step * std::max<std::int64_t>(steps_after, 0) +
+         (record.step_begun ? rest : Nanoseconds(0));
+}
+
+}  // namespace hydra

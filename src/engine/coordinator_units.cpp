@@ -1,0 +1,428 @@
+#include <algorithm>
+#include <utility>
+
+#include "engine/coordinator.h"
+#include "hydra/core/check.h"
+
+namespace hydra {
+namespace {
+
+std::size_t index_of(std::int64_t value) { return static_cast<std::size_t>(value); }
+
+}  // namespace
+
+void Coordinator::schedule() {
+  admit_jobs();
+  begin_steps();
+  // Idle devices choose first, so that a busy one does not claim ahead what another could start
+  // now.
+  for (Slot& slot : slots_) {
+    if (!slot.running) serve(slot);
+  }
+  for (Slot& slot : slots_) {
+    if (slot.running) serve(slot);
+  }
+}
+
+void Coordinator::serve(Slot& slot) {
+  if (serve_pilot(slot)) return;
+  do {
+    if (!slot.running && (!slot.next || !runnable(job(slot.next->job)))) {
+      // What was claimed ahead still waits for something: start what can start.
+      const bool other = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+        return claimable(*entry.second, slot) && runnable(*entry.second);
+      });
+      if (other && slot.next) give_up_next(slot);
+      if (!other && !slot.next) steal_for(slot);
+    }
+    if (!slot.next) choose_next(slot);
+  } while (slot.next && try_dispatch(slot));
+}
+
+bool Coordinator::serve_pilot(Slot& slot) {
+  if (slot.piloting) return true;
+  if (slot.pilots.empty()) return false;
+  if (slot.next) give_up_next(slot);
+  if (slot.running || slot.in_flight > 0 || !store_->clear_device(slot.id)) return true;
+  slot.piloting = true;
+  slot.device->trim();
+  slot.device->submit(
+      [this, pilot = std::move(slot.pilots.front()), device = slot.device, id = slot.id] {
+        pilot.run(*device);
+        post(PilotDone{id});
+      });
+  slot.pilots.pop_front();
+  return true;
+}
+
+bool Coordinator::runnable(const JobRecord& record) const { return !record.flying; }
+
+// A job has a unit to claim when its step has begun and the parameters that the unit reads have had
+// all updates of the steps before. The successor of a unit at work can be claimed by the same
+// device.
+bool Coordinator::claimable(const JobRecord& record, const Slot& slot) const {
+  if (!record.active || !record.step_begun || record.claimed) return false;
+  if (record.next_unit >= record.program.size()) return false;
+  if (record.flying && record.flying_on != slot.id) return false;
+  const Unit& unit = record.program[record.next_unit];
+  const ShardRecord& shard = record.shards[index_of(unit.shard)];
+  if (unit.kind != UnitKind::kBackward) {
+    if (shard.settled < record.step) return false;
+    for (const auto& use : record.prepared->layouts[index_of(unit.shard)].tied) {
+      const TieRecord& tie = record.ties[index_of(use.tie)];
+      if (!tie.frozen && tie.settled < record.step) return false;
+    }
+  }
+  return may_run_on(record, slot);
+}
+
+// A job whose state lives on a device stays there while that device has time for it.
+bool Coordinator::may_run_on(const JobRecord& record, const Slot& slot) const {
+  if (!record.prepared->plan.fits_device || !record.last_device.valid()) return true;
+  if (record.last_device == slot.id) return true;
+  const Slot& home = slots_[index_of(record.last_device.value())];
+  return home.running && home.next;
+}
+
+JobView Coordinator::view_of(const JobRecord& record, const Slot& slot) const {
+  const Unit& unit = record.program[record.next_unit];
+  JobView view;
+  view.id = record.id;
+  view.priority = record.prepared->options.priority;
+  view.remaining = remaining_time(record);
+  view.unit = record.times.predict(record.next_unit);
+  view.missing = store_->missing(record.shards[index_of(unit.shard)].claimed_parts, slot.id);
+  view.last_device = record.last_device;
+  view.units_served = record.units_served;
+  return view;
+}
+
+void Coordinator::choose_next(Slot& slot) {
+  std::vector<JobView> ready;
+  std::vector<JobView> successors;
+  for (const auto& [id, record] : jobs_) {
+    if (!claimable(*record, slot)) continue;
+    (runnable(*record) ? ready : successors).push_back(view_of(*record, slot));
+  }
+  const std::vector<JobView>& views = ready.empty() ? successors : ready;
+  if (views.empty()) return;
+  Decision decision{views.size() - 1, "reversed for a test"};
+  if (!options_.reverse_ready_order) {
+    const auto chosen = options_.policy->choose({slot.id, views});
+    if (!chosen) return;
+    decision = *chosen;
+  }
+  HYDRA_CHECK(decision.job < views.size(), "the policy chose a job that was not offered");
+  JobRecord& record = job(views[decision.job].id);
+  record.claimed = true;
+  const Unit unit = record.program[record.next_unit];
+  Assignment assignment;
+  assignment.job = record.id;
+  assignment.unit = unit;
+  assignment.claim = store_->open_claim(slot.id, record.shards[index_of(unit.shard)].claimed_parts);
+  assignment.reason = decision.reason;
+  slot.next = assignment;
+}
+
+void Coordinator::give_up_next(Slot& slot) {
+  store_->close_claim(slot.next->claim);
+  job(slot.next->job).claimed = false;
+  slot.next.reset();
+}
+
+// An idle device takes over what a busy one had claimed ahead.
+void Coordinator::steal_for(Slot& slot) {
+  for (Slot& other : slots_) {
+    if (&other == &slot || !other.running || !other.next) continue;
+    const JobRecord& record = job(other.next->job);
+    if (!runnable(record) || !may_run_on(record, slot)) continue;
+    give_up_next(other);
+    return;
+  }
+}
+
+bool Coordinator::try_dispatch(Slot& slot) {
+  const bool loaded = store_->advance(slot.next->claim) == ShardStore::ClaimState::kReady;
+  if (slot.running) return false;
+  JobRecord& record = job(slot.next->job);
+  if (!loaded || !runnable(record)) return false;
+  if (record.retry_alone) {
+    store_->clear_device(slot.id);
+    if (slot.in_flight > 0) return false;
+    slot.device->trim();
+  }
+  const Plan& plan = record.prepared->plan;
+  const Bytes required =
+      plan.fits_device ? plan.resident_bytes : required_bytes(plan, slot.next->unit);
+  Bytes parts;
+  for (const PartId part : record.shards[index_of(slot.next->unit.shard)].claimed_parts) {
+    parts += slot.device->allocation_size(store_->bytes(part));
+  }
+  auto workspace = store_->reserve_workspace(slot.id, std::max(required - parts, Bytes(0)));
+  if (!workspace) return false;
+  dispatch(slot, std::move(*workspace));
+  return true;
+}
+
+void Coordinator::dispatch(Slot& slot, Reservation workspace) {
+  const Assignment assignment = *slot.next;
+  slot.next.reset();
+  JobRecord& record = job(assignment.job);
+  const UnitId id = next_unit_++;
+  InFlight flight;
+  flight.job = record.id;
+  flight.device = slot.id;
+  flight.unit = assignment.unit;
+  flight.step = record.step;
+  flight.claim = assignment.claim;
+  flight.workspace = std::move(workspace);
+  flight.command = make_command(record, assignment);
+  record.claimed = false;
+  record.flying = true;
+  record.flying_on = slot.id;
+  record.last_device = slot.id;
+  ++record.next_unit;
+  ++record.units_served;
+  ++record.in_flight;
+  if (assignment.unit.kind != UnitKind::kForward) ++record.undrained;
+  slot.running = id;
+  ++slot.in_flight;
+  trace_wait(slot);
+  UnitCallbacks callbacks;
+  callbacks.computed = [this, id](UnitOutcome outcome) {
+    post(UnitComputed{id, std::make_shared<UnitOutcome>(std::move(outcome))});
+  };
+  callbacks.emitted = [this, id](std::exception_ptr failure) { post(UnitEmitted{id, failure}); };
+  callbacks.drained = [this, id](std::exception_ptr failure) { post(UnitDrained{id, failure}); };
+  slot.device->submit([this, device = slot.device, command = flight.command, callbacks] {
+    run_unit(*device, *command, callbacks, *options_.clock, *options_.trace);
+  });
+  in_flight_.emplace(id, std::move(flight));
+}
+
+std::shared_ptr<UnitCommand> Coordinator::make_command(JobRecord& record,
+                                                       const Assignment& assignment) {
+  const PreparedJob& prepared = *record.prepared;
+  const std::size_t s = index_of(assignment.unit.shard);
+  ShardRecord& shard = record.shards[s];
+  const FlatLayout& layout = prepared.layouts[s];
+  const auto on_device = [&](PartId part) -> std::byte* {
+    return part.valid() ? store_->device_data(assignment.claim, part) : nullptr;
+  };
+  auto command = std::make_shared<UnitCommand>();
+  command->job = record.id;
+  command->unit = assignment.unit;
+  command->label = describe(record, assignment.unit, record.step);
+  command->step = record.step;
+  command->seed = prepared.options.seed;
+  command->modules = shard.modules.get();
+  command->schema = &prepared.schema;
+  command->parts.trainable = on_device(shard.trainable);
+  command->parts.frozen = on_device(shard.frozen);
+  for (const auto& use : layout.tied) {
+    command->parts.tied.push_back(on_device(record.ties[index_of(use.tie)].part));
+  }
+  command->batch = record.batch.get();
+  command->micro_batch_size = prepared.micro_batch_size;
+  StepMemory& memory = *record.memory;
+  const bool forward = assignment.unit.kind == UnitKind::kForward;
+  if (s > 0) command->inputs = &memory.activations[s - 1];
+  if (forward) {
+    command->outputs = &memory.activations[s];
+    for (const auto& tensor : prepared.pilot.outputs[index_of(layout.end_layer - 1)]) {
+      command->output_differentiable.push_back(tensor.differentiable);
+    }
+  }
+  if (assignment.unit.kind == UnitKind::kBackward) {
+    command->output_gradients = &memory.gradients[s];
+  }
+  if (!forward && assignment.unit.shard > prepared.first_trainable) {
+    command->input_gradients = &memory.gradients[s - 1];
+  }
+  command->buffers_before = shard.buffers[record.present_buffers].data();
+  if (assignment.unit.kind != UnitKind::kBackward) {
+    command->buffers_after = shard.buffers[1 - record.present_buffers].data();
+  }
+  command->gradients = shard.gradients.data();
+  for (const HostBuffer& target : shard.tied_gradients) {
+    command->tied_gradients.push_back(target.data());
+  }
+  if (prepared.plan.fits_device) add_resident_update(record, assignment, *command);
+  return command;
+}
+
+void Coordinator::add_resident_update(JobRecord& record, const Assignment& assignment,
+                                      UnitCommand& command) {
+  const JobOptions& options = record.prepared->options;
+  const ShardRecord& shard = record.shards.front();
+  ResidentUpdate update;
+  update.optimizer = record.prepared->optimizer.get();
+  update.learning_rate = options.schedule.at(record.step);
+  update.max_gradient_norm = options.max_gradient_norm;
+  if (shard.moments.valid()) {
+    update.moments = store_->device_data(assignment.claim, shard.moments);
+  }
+  update.parameters = shard.parameters;
+  for (const TieRecord& tie : record.ties) {
+    update.ties.push_back(tie.state);
+    update.tied_moments.push_back(
+        tie.moments.valid() ? store_->device_data(assignment.claim, tie.moments) : nullptr);
+  }
+  command.resident = std::move(update);
+}
+
+void Coordinator::handle(UnitComputed& message) {
+  InFlight& flight = in_flight_.at(message.unit);
+  Slot& device = slot(flight.device);
+  JobRecord& record = job(flight.job);
+  device.running.reset();
+  device.idle_since = options_.clock->now();
+  flight.outcome = message.outcome;
+  if (flight.outcome->failure != nullptr) {
+    store_->close_claim(flight.claim);
+    unit_failed(record, flight);
+    record.flying = false;
+    --record.in_flight;
+    --device.in_flight;
+    in_flight_.erase(message.unit);
+    return;
+  }
+  record.retry_alone = false;
+  record.loss += flight.outcome->loss;
+  record.times.observe(record.next_unit - 1, flight.outcome->compute);
+  if (flight.command->resident) resident_step_done(record, flight);
+  store_->close_claim(flight.claim);
+  const Bytes draining = draining_bytes(flight);
+  if (flight.workspace.bytes() > draining) {
+    flight.workspace.split(flight.workspace.bytes() - draining);  // given back at once
+  }
+}
+
+// Restartable: nothing of a failed unit became visible. Out of memory is tried once more, alone.
+void Coordinator::unit_failed(JobRecord& record, const InFlight& flight) {
+  if (flight.unit.kind != UnitKind::kForward) --record.undrained;
+  if (record.ending) return;
+  bool out_of_memory = false;
+  try {
+    std::rethrow_exception(flight.outcome->failure);
+  } catch (const OutOfDeviceMemory&) {
+    out_of_memory = true;
+  } catch (...) {
+  }
+  if (!out_of_memory || record.retry_alone) {
+    end(record, JobState::kFailed, flight.outcome->failure);
+    return;
+  }
+  options_.log->log(LogLevel::kWarning, flight.command->label + ": " +
+                                            message_of(flight.outcome->failure) +
+                                            "; trying once more with the device to itself");
+  record.retry_alone = true;
+  for (Slot& other : slots_) {
+    if (other.next && other.next->job == record.id) give_up_next(other);
+  }
+  --record.next_unit;
+}
+
+void Coordinator::resident_step_done(JobRecord& record, const InFlight& flight) {
+  ShardRecord& shard = record.shards.front();
+  const auto written = [&](PartId part) {
+    if (part.valid()) store_->mark_written(flight.claim, part);
+  };
+  written(shard.trainable);
+  written(shard.moments);
+  for (std::size_t i = 0; i < shard.parameters.size(); ++i) {
+    if (flight.outcome->touched[i]) ++shard.parameters[i].updates;
+  }
+  ++shard.settled;
+  const auto& uses = record.prepared->layouts.front().tied;
+  for (std::size_t t = 0; t < record.ties.size(); ++t) {
+    TieRecord& tie = record.ties[t];
+    if (tie.frozen) continue;
+    written(tie.part);
+    written(tie.moments);
+    bool touched = false;
+    for (std::size_t i = 0; i < uses.size(); ++i) {
+      if (index_of(uses[i].tie) == t && flight.outcome->touched_tied[i]) touched = true;
+    }
+    if (touched) ++tie.state.updates;
+    ++tie.settled;
+  }
+}
+
+// What a unit still holds on its device once it has computed: what is on its way to the host.
+Bytes Coordinator::draining_bytes(const InFlight& flight) {
+  const ShardPlan& shard = job(flight.job).prepared->plan.shards[index_of(flight.unit.shard)];
+  if (flight.unit.kind == UnitKind::kForward) return shard.output + shard.buffers;
+  const Bytes gradients = flight.command->resident ? Bytes(0) : shard.gradients;
+  return shard.input + shard.buffers + gradients;
+}
+
+void Coordinator::handle(UnitEmitted& message) {
+  InFlight& flight = in_flight_.at(message.unit);
+  JobRecord& record = job(flight.job);
+  flight.emitted = true;
+  record.flying = false;
+  if (message.failure != nullptr) end(record, JobState::kFailed, message.failure);
+  if (!record.ending) advance(record);
+  finish_if_landed(message.unit);
+}
+
+void Coordinator::handle(UnitDrained& message) {
+  InFlight& flight = in_flight_.at(message.unit);
+  JobRecord& record = job(flight.job);
+  flight.drained = true;
+  if (flight.unit.kind != UnitKind::kForward) --record.undrained;
+  if (message.failure != nullptr) end(record, JobState::kFailed, message.failure);
+  if (!record.ending && flight.unit.kind != UnitKind::kForward && !flight.command->resident) {
+    gradients_arrived(record, flight);
+  }
+  finish_if_landed(message.unit);
+}
+
+void Coordinator::finish_if_landed(UnitId unit) {
+  InFlight& flight = in_flight_.at(unit);
+  if (!flight.emitted || !flight.drained) return;
+  --job(flight.job).in_flight;
+  --slot(flight.device).in_flight;
+  in_flight_.erase(unit);
+}
+
+// Distances in units of the part's own job: copies that an update is about to overtake are never
+// needed again, the shard that backward comes to next is needed soonest.
+double Coordinator::next_use(PartId part) const {
+  constexpr double kNever = 1e18;
+  const auto found = jobs_.find(store_->job_of(part));
+  if (found == jobs_.end() || !found->second->active) return kNever;
+  const JobRecord& record = *found->second;
+  const std::size_t units = record.program.size();
+  for (std::size_t ahead = 0; ahead < units; ++ahead) {
+    const std::size_t u = record.next_unit + ahead;
+    const ShardRecord& shard = record.shards[index_of(record.program[u % units].shard)];
+    const auto& parts = shard.claimed_parts;
+    if (std::find(parts.begin(), parts.end(), part) == parts.end()) continue;
+    const bool updated_before =
+        u >= units && !record.prepared->plan.fits_device && part != shard.frozen;
+    return updated_before ? kNever : static_cast<double>(ahead);
+  }
+  return kNever;
+}
+
+void Coordinator::trace_wait(const Slot& slot) {
+  const Nanoseconds now = options_.clock->now();
+  if (!options_.trace->enabled() || now - slot.idle_since < Nanoseconds(1000)) return;
+  TraceEvent event;
+  event.track = slot.device->name() + " compute";
+  event.category = "wait";
+  event.name = "wait";
+  event.start = slot.idle_since;
+  event.duration = now - slot.idle_since;
+  options_.trace->record(std::move(event));
+}
+
+std::string Coordinator::describe(const JobRecord& record, const Unit& unit,
+                                  std::int64_t step) const {
+  return record.shared->name() + " " + to_string(unit.kind) + " shard " +
+         std::to_string(unit.shard) + " step " + std::to_string(step);
+}
+
+}  // namespace hydra

@@ -1,0 +1,269 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/coordinator.h"
+#include "hydra/core/check.h"
+
+namespace hydra {
+namespace {
+
+float* floats(std::byte* base, Bytes offset) {
+  return reinterpret_cast<float*>(base + offset.size());
+}
+
+/// One parameter's share of an update task.
+struct UpdateItem {
+  ParameterMemory memory;
+  ParameterState state;
+};
+
+}  // namespace
+
+// The gradients of one shard are on the host.
+void Coordinator::gradients_arrived(JobRecord& record, const InFlight& flight) {
+  const std::size_t s = static_cast<std::size_t>(flight.unit.shard);
+  ShardRecord& shard = record.shards[s];
+  shard.touched = flight.outcome->touched;
+  shard.touched_tied = flight.outcome->touched_tied;
+  shard.square_sums = flight.outcome->square_sums;
+  if (!record.squares) record.squares.emplace(record.prepared->schema);
+  record.squares->set(record.prepared->layouts[s], shard.square_sums);
+  ++record.gradients_arrived;
+  if (!record.prepared->deferred) {
+    const bool finite = std::all_of(shard.square_sums.begin(), shard.square_sums.end(),
+                                    [](double sum) { return std::isfinite(sum); });
+    if (!finite) {
+      end(record, JobState::kFailed,
+          std::make_exception_ptr(NonFinite(
+              "a gradient of shard " + std::to_string(s) + ", step " + std::to_string(flight.step) +
+              " is not finite: lower the learning rate or clip the gradient norm")));
+      return;
+    }
+    plan_update(record, false, s, flight.step, 1.0F);
+  }
+  for (std::size_t t = 0; t < record.ties.size(); ++t) {
+    TieRecord& tie = record.ties[t];
+    if (tie.frozen) continue;
+    const std::int64_t before = tie.arrived;
+    for (const TieRecord::Use& use : tie.uses) tie.arrived += use.shard == s ? 1 : 0;
+    if (tie.arrived > before && tie.arrived == static_cast<std::int64_t>(tie.uses.size())) {
+      record.update_step = flight.step;
+      combine_tie(record, t);
+    }
+  }
+  record.update_step = flight.step;
+  update_when_complete(record);
+}
+
+void Coordinator::combine_tie(JobRecord& record, std::size_t t) {
+  TieRecord& tie = record.ties[t];
+  tie.arrived = 0;
+  std::vector<float*> accumulators;
+  std::vector<bool> touched;
+  for (const TieRecord::Use& use : tie.uses) {
+    ShardRecord& shard = record.shards[use.shard];
+    accumulators.push_back(floats(shard.tied_gradients[use.index].data(), Bytes(0)));
+    touched.push_back(shard.touched_tied[use.index]);
+  }
+  ++record.in_flight;
+  ++record.updates_outstanding;
+  const std::int64_t elements = record.prepared->schema.ties[t].elements;
+  const std::string name = record.shared->name() + " add uses of tie " + std::to_string(t);
+  pool_->submit([this, job = record.id, t, accumulators, touched, elements, name] {
+    const Nanoseconds start = options_.clock->now();
+    TieCombined done{job, t, combine_uses(accumulators, touched, elements), 0};
+    if (done.gradient != nullptr) done.square_sum = square_sum(done.gradient, elements);
+    trace_update(name, start);
+    post(std::move(done));
+  });
+}
+
+void Coordinator::handle(TieCombined& message) {
+  JobRecord& record = job(message.job);
+  --record.in_flight;
+  --record.updates_outstanding;
+  if (record.ending) return;
+  record.ties[message.tie].gradient = message.gradient;
+  record.squares->set_tie(static_cast<std::int64_t>(message.tie), message.square_sum);
+  ++record.ties_combined;
+  if (!record.prepared->deferred) {
+    if (!std::isfinite(message.square_sum)) {
+      end(record, JobState::kFailed,
+          std::make_exception_ptr(NonFinite(
+              "the gradient of " + record.prepared->schema.ties[message.tie].full_name + ", step " +
+              std::to_string(record.update_step) + " is not finite: lower the learning rate")));
+      return;
+    }
+    plan_update(record, true, message.tie, record.update_step, 1.0F);
+  }
+  update_when_complete(record);
+}
+
+// With the last gradient of a step the factor of a deferred job is known: its updates are due, in
+// forward order, beside the forward pass of the next step.
+void Coordinator::update_when_complete(JobRecord& record) {
+  const std::int64_t expected =
+      static_cast<std::int64_t>(record.shards.size()) - record.prepared->first_trainable;
+  const std::int64_t ties = std::count_if(record.ties.begin(), record.ties.end(),
+                                          [](const TieRecord& tie) { return !tie.frozen; });
+  if (record.gradients_arrived < expected || record.ties_combined < ties) return;
+  const std::int64_t step = record.update_step;
+  const double norm = record.squares->norm();
+  record.gradients_arrived = 0;
+  record.ties_combined = 0;
+  record.squares.reset();
+  for (std::int64_t s = 0; s < record.prepared->first_trainable; ++s) {
+    ++record.shards[static_cast<std::size_t>(s)].settled;  // nothing to train there
+  }
+  if (!record.prepared->deferred) return;
+  try {
+    require_finite_norm(norm, step);
+  } catch (...) {
+    end(record, JobState::kFailed, std::current_exception());
+    return;
+  }
+  const float factor = clip_factor(norm, *record.prepared->options.max_gradient_norm);
+  std::vector<bool> planned(record.ties.size(), false);
+  for (std::size_t s = 0; s < record.shards.size(); ++s) {
+    for (const auto& use : record.prepared->layouts[s].tied) {
+      const auto tie = static_cast<std::size_t>(use.tie);
+      if (planned[tie] || record.ties[tie].frozen) continue;
+      planned[tie] = true;
+      plan_update(record, true, tie, step, factor);
+    }
+    if (static_cast<std::int64_t>(s) >= record.prepared->first_trainable) {
+      plan_update(record, false, s, step, factor);
+    }
+  }
+  if (record.unreported) {
+    report_step(record, record.unreported->step, record.unreported->loss, norm,
+                record.unreported->tokens);
+    record.unreported.reset();
+  }
+}
+
+void Coordinator::plan_update(JobRecord& record, bool of_tie, std::size_t index, std::int64_t step,
+                              float factor) {
+  ++record.updates_outstanding;
+  record.pending_updates.push_back(
+      {of_tie, index, record.prepared->options.schedule.at(step), factor});
+}
+
+void Coordinator::start_updates() {
+  for (auto& [id, record] : jobs_) {
+    std::erase_if(record->pending_updates, [&, job = record.get()](const PendingUpdate& update) {
+      return start_update(*job, update);
+    });
+  }
+}
+
+// A copy that is still on its way to a device has to land before its part can be written.
+bool Coordinator::start_update(JobRecord& record, const PendingUpdate& update) {
+  const PartId part =
+      update.of_tie ? record.ties[update.index].part : record.shards[update.index].trainable;
+  if (part.valid() && !store_->idle(part)) return false;
+  if (update.of_tie) {
+    start_tie_update(record, update);
+  } else {
+    start_shard_update(record, update);
+  }
+  return true;
+}
+
+void Coordinator::start_shard_update(JobRecord& record, const PendingUpdate& update) {
+  ShardRecord& shard = record.shards[update.index];
+  const FlatLayout& layout = record.prepared->layouts[update.index];
+  const int slots = record.prepared->optimizer->state_slots();
+  const JobId id = record.id;
+  const std::size_t s = update.index;
+  ++record.in_flight;
+  if (!shard.trainable.valid()) {
+    post(ShardUpdated{id, s});
+    return;
+  }
+  std::byte* parameters = store_->begin_host_write(shard.trainable);
+  std::byte* moments = shard.moments.valid() ? store_->begin_host_write(shard.moments) : nullptr;
+  std::vector<UpdateItem> items;
+  for (std::size_t i = 0; i < layout.trainable.size(); ++i) {
+    if (!shard.touched[i]) continue;
+    const Bytes offset = layout.trainable[i].offset;
+    items.push_back({{floats(parameters, offset), floats(shard.gradients.data(), offset),
+                      slots > 0 ? floats(moments, offset) : nullptr,
+                      slots > 1 ? floats(moments, layout.trainable_bytes + offset) : nullptr,
+                      layout.trainable[i].elements},
+                     shard.parameters[i]});
+    ++shard.parameters[i].updates;
+  }
+  const std::string name = record.shared->name() + " update shard " + std::to_string(s);
+  pool_->submit([this, id, s, prepared = record.prepared, items = std::move(items), update, name] {
+    const Nanoseconds start = options_.clock->now();
+    for (const UpdateItem& item : items) {
+      update_parameter(*prepared->optimizer, item.memory, item.state, update.learning_rate,
+                       update.factor);
+    }
+    trace_update(name, start);
+    post(ShardUpdated{id, s});
+  });
+}
+
+void Coordinator::handle(ShardUpdated& message) {
+  JobRecord& record = job(message.job);
+  ShardRecord& shard = record.shards[message.shard];
+  --record.in_flight;
+  --record.updates_outstanding;
+  ++shard.settled;
+  if (!shard.trainable.valid()) return;
+  store_->end_host_write(shard.trainable);
+  if (shard.moments.valid()) store_->end_host_write(shard.moments);
+}
+
+void Coordinator::start_tie_update(JobRecord& record, const PendingUpdate& update) {
+  TieRecord& tie = record.ties[update.index];
+  const JobId id = record.id;
+  const std::size_t t = update.index;
+  ++record.in_flight;
+  const int slots = record.prepared->optimizer->state_slots();
+  const Bytes size = tie_bytes(record.prepared->schema, static_cast<std::int64_t>(t));
+  std::byte* parameter = store_->begin_host_write(tie.part);
+  std::byte* moments = tie.moments.valid() ? store_->begin_host_write(tie.moments) : nullptr;
+  UpdateItem item{
+      {floats(parameter, Bytes(0)), tie.gradient, slots > 0 ? floats(moments, Bytes(0)) : nullptr,
+       slots > 1 ? floats(moments, size) : nullptr, record.prepared->schema.ties[t].elements},
+      tie.state};
+  if (tie.gradient != nullptr) ++tie.state.updates;
+  const std::string name = record.shared->name() + " update tie " + std::to_string(t);
+  pool_->submit([this, id, t, prepared = record.prepared, item, update, name] {
+    const Nanoseconds start = options_.clock->now();
+    if (item.memory.gradient != nullptr) {
+      update_parameter(*prepared->optimizer, item.memory, item.state, update.learning_rate,
+                       update.factor);
+    }
+    trace_update(name, start);
+    post(TieUpdated{id, t});
+  });
+}
+
+void Coordinator::handle(TieUpdated& message) {
+  JobRecord& record = job(message.job);
+  TieRecord& tie = record.ties[message.tie];
+  --record.in_flight;
+  --record.updates_outstanding;
+  ++tie.settled;
+  tie.gradient = nullptr;
+  store_->end_host_write(tie.part);
+  if (tie.moments.valid()) store_->end_host_write(tie.moments);
+}
+
+void Coordinator::trace_update(const std::string& name, Nanoseconds start) {
+  if (!options_.trace->enabled()) return;
+  TraceEvent event;
+  event.track = "host updates";
+  event.category = "update";
+  event.name = name;
+  event.start = start;
+  event.duration = options_.clock->now() - start;
+  options_.trace->record(std::move(event));
+}
+
+}  // namespace hydra

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/boundary.h"
+#include "engine/global_norm.h"
+#include "engine/job_shared.h"
+#include "engine/parameter_update.h"
+#include "engine/step_program.h"
+#include "engine/unit_runner.h"
+#include "hydra/data/batch_loader.h"
+#include "hydra/engine/job_options.h"
+#include "hydra/memory/host_arena.h"
+#include "hydra/model/bound_shard.h"
+#include "hydra/model/pilot.h"
+#include "hydra/model/schema.h"
+#include "hydra/residency/shard_store.h"
+#include "hydra/schedule/time_model.h"
+
+namespace hydra {
+
+/// The unchanging side of a job: what was decided before it was admitted.
+struct PreparedJob {
+  JobOptions options;
+  ModelSchema schema;
+  PilotResult pilot;
+  Plan plan;
+  std::unique_ptr<Optimizer> optimizer;
+  std::vector<FlatLayout> layouts;  ///< one per shard
+  std::int64_t micro_batch_size = 1;
+  std::int64_t first_trainable = 0;  ///< the first shard that has anything to train
+  bool deferred = false;             ///< updates wait for the whole gradient
+  Bytes state_bytes;                 ///< host bytes from admission to end
+  Bytes step_bytes;                  ///< host bytes of one step's boundaries and gradients
+};
+
+/// One shard's memory in the host tier before it is given to the store; made by initialisation.
+struct InitialisedShard {
+  std::unique_ptr<BoundShard> modules;
+  HostBuffer trainable;
+  HostBuffer frozen;
+  HostBuffer moments;
+  HostBuffer buffers[2];
+  HostBuffer gradients;                    ///< deferred jobs alone
+  std::vector<HostBuffer> tied_gradients;  ///< likewise, per FlatLayout::tied entry
+};
+
+struct InitialisedTie {
+  HostBuffer part;
+  HostBuffer moments;
+};
+
+struct InitialisedJob {
+  std::vector<InitialisedShard> shards;
+  std::vector<InitialisedTie> ties;
+};
+
+/// One shard of a running job.
+struct ShardRecord {
+  std::unique_ptr<BoundShard> modules;
+  PartId trainable;
+  PartId frozen;
+  PartId moments;
+  std::vector<PartId> claimed_parts;  ///< what a unit of this shard holds on its device
+  HostBuffer buffers[2];
+  std::vector<ParameterState> parameters;  ///< per FlatLayout::trainable entry
+  std::int64_t settled = 0;                ///< how many steps' updates are done
+
+  HostBuffer gradients;
+  std::vector<HostBuffer> tied_gradients;
+  std::vector<bool> touched;  ///< of the step whose gradient arrived last
+  std::vector<bool> touched_tied;
+  std::vector<double> square_sums;
+};
+
+/// One tied parameter of a running job.
+struct TieRecord {
+  struct Use {
+    std::size_t shard = 0;
+    std::size_t index = 0;  ///< in FlatLayout::tied
+  };
+  PartId part;
+  PartId moments;
+  bool frozen = false;
+  ParameterState state;
+  std::vector<Use> uses;
+  std::int64_t arrived = 0;  ///< uses whose gradient of this step is on the host
+  std::int64_t settled = 0;
+  float* gradient = nullptr;  ///< the sum over uses; null when untouched
+};
+
+/// An update of a shard or a tie that is due and has not started.
+struct PendingUpdate {
+  bool of_tie = false;
+  std::size_t index = 0;
+  double learning_rate = 0;
+  float factor = 1.0F;
+};
+
+/// Host memory of the step at work.
+struct StepMemory {
+  /// Per border (after shard s) and micro-batch.
+  std::vector<std::vector<BoundarySlot>> activations;
+  std::vector<std::vector<BoundarySlot>> gradients;
+  Reservation rest;  ///< of the step's grant, beyond what the buffers took
+};
+
+/// Everything that the coordinator knows of one job. Confined to the coordinator.
+struct JobRecord {
+  JobId id;
+  std::shared_ptr<JobShared> shared;
+  std::shared_ptr<const PreparedJob> prepared;
+  std::vector<Unit> program;
+
+  // Admission.
+  bool admitted = false;  ///< its state bytes are reserved and initialisation has been started
+  bool active = false;    ///< initialised, not ending
+  std::vector<ShardRecord> shards;
+  std::vector<TieRecord> ties;
+  std::vector<PartId> parts;  ///< all, for sealing and removal
+  std::unique_ptr<BatchLoader> loader;
+  Reservation batches;
+
+  // The step at work.
+  std::int64_t step = 0;
+  bool step_begun = false;
+  std::int64_t memory_ticket = 0;  ///< place in the queue for host memory; 0: not waiting
+  std::optional<StepMemory> memory;
+  std::shared_ptr<Batch> batch;
+  int present_buffers = 0;  ///< which of ShardRecord::buffers holds the values of the step's start
+  std::size_t next_unit = 0;
+  bool claimed = false;  ///< its next unit is some device's next
+  bool flying = false;   ///< a unit has been dispatched and has not emitted yet
+  DeviceId flying_on;
+  DeviceId last_device;
+  double loss = 0;
+
+  // Updates of the step whose backward pass is at work or done.
+  std::optional<GradientSquares> squares;
+  struct StepResult {
+    std::int64_t step = 0;
+    double loss = 0;
+    std::int64_t tokens = 0;
+  };
+  std::int64_t update_step = 0;  ///< the step that the arriving gradients belong to
+  std::int64_t gradients_arrived = 0;
+  std::int64_t ties_combined = 0;
+  std::optional<StepResult> unreported;  ///< a deferred step whose norm is not known yet
+  std::int64_t undrained = 0;            ///< units whose gradients are still on a device
+  std::int64_t updates_outstanding = 0;  ///< pending or at work
+  std::vector<PendingUpdate> pending_updates;
+
+  // Ending.
+  std::optional<JobState> ending;
+  std::exception_ptr failure;
+  bool sealing = false;
+  std::int64_t in_flight = 0;  ///< units, updates, initialisation: what must return before removal
+  bool retry_alone = false;    ///< its unit ran out of device memory and is tried once more, alone
+
+  TimeModel times{{}};
+  std::int64_t units_served = 0;
+};
+
+}  // namespace hydra

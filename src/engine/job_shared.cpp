@@ -1,0 +1,160 @@
+#include "engine/job_shared.h"
+
+#include <limits>
+#include <utility>
+
+namespace hydra {
+namespace {
+
+bool has_ended(JobState state) { return state != JobState::kQueued && state != JobState::kRunning; }
+
+}  // namespace
+
+std::string message_of(const std::exception_ptr& failure) {
+  if (failure == nullptr) return "";
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+const char* to_string(JobState state) {
+  switch (state) {
+    case JobState::kQueued:
+      return "queued";
+    case JobState::kRunning:
+      return "running";
+    case JobState::kCompleted:
+      return "completed";
+    case JobState::kFailed:
+      return "failed";
+    case JobState::kCancelled:
+      return "cancelled";
+  }
+  return "?";
+}
+
+JobShared::JobShared(JobId id, std::string name, std::int64_t max_steps, Plan plan,
+                     std::function<void()> request_cancel)
+    : id_(id),
+      name_(std::move(name)),
+      max_steps_(max_steps),
+      plan_(std::move(plan)),
+      request_cancel_(std::move(request_cancel)) {}
+
+void JobShared::begin(Nanoseconds now) {
+  MutexLock lock(mutex_);
+  state_ = JobState::kRunning;
+  begun_ = now;
+}
+
+void JobShared::add_metrics(const StepMetrics& metrics, Nanoseconds time_left) {
+  MutexLock lock(mutex_);
+  metrics_.push_back(metrics);
+  time_left_ = time_left;
+}
+
+void JobShared::complete(Weights weights, std::string sha256, Nanoseconds now) {
+  {
+    MutexLock lock(mutex_);
+    weights_ = std::move(weights);
+    sha256_ = std::move(sha256);
+    end_ = now;
+    time_left_ = Nanoseconds(0);
+    state_ = JobState::kCompleted;
+  }
+  ended_.notify_all();
+}
+
+void JobShared::fail(JobState state, std::exception_ptr failure, Nanoseconds now) {
+  {
+    MutexLock lock(mutex_);
+    failure_ = std::move(failure);
+    end_ = now;
+    time_left_ = Nanoseconds(0);
+    state_ = state;
+  }
+  ended_.notify_all();
+}
+
+JobStatus JobShared::status() const {
+  JobStatus status;
+  status.name = name_;
+  status.max_steps = max_steps_;
+  MutexLock lock(mutex_);
+  status.state = state_;
+  status.reason = state_ == JobState::kFailed ? message_of(failure_) : "";
+  status.step = static_cast<std::int64_t>(metrics_.size());
+  status.loss = std::numeric_limits<double>::quiet_NaN();
+  status.time_left = time_left_;
+  if (metrics_.empty()) return status;
+  status.loss = metrics_.back().loss;
+  status.learning_rate = metrics_.back().learning_rate;
+  std::int64_t tokens = 0;
+  for (const StepMetrics& step : metrics_) tokens += step.tokens;
+  const Nanoseconds last = has_ended(state_) ? end_ : metrics_.back().end;
+  status.elapsed = last - begun_;
+  const double elapsed = seconds(status.elapsed);
+  if (elapsed > 0) status.tokens_per_second = static_cast<double>(tokens) / elapsed;
+  return status;
+}
+
+std::vector<StepMetrics> JobShared::metrics() const {
+  MutexLock lock(mutex_);
+  return metrics_;
+}
+
+JobState JobShared::wait() const {
+  MutexLock lock(mutex_);
+  while (!has_ended(state_)) ended_.wait(mutex_);
+  return state_;
+}
+
+void JobShared::cancel() const { request_cancel_(); }
+
+std::exception_ptr JobShared::failure() const {
+  MutexLock lock(mutex_);
+  return failure_;
+}
+
+const Weights& JobShared::final_weights() const { return weights_; }
+
+const std::string& JobShared::sha256() const { return sha256_; }
+
+JobId JobHandle::id() const { return shared_->id(); }
+
+const std::string& JobHandle::name() const { return shared_->name(); }
+
+const Plan& JobHandle::plan() const { return shared_->plan(); }
+
+JobStatus JobHandle::status() const { return shared_->status(); }
+
+std::vector<StepMetrics> JobHandle::metrics() const { return shared_->metrics(); }
+
+JobState JobHandle::wait() const { return shared_->wait(); }
+
+void JobHandle::cancel() const { shared_->cancel(); }
+
+void JobHandle::get() const {
+  shared_->wait();
+  if (const auto failure = shared_->failure()) std::rethrow_exception(failure);
+}
+
+Weights JobHandle::weights() const {
+  get();
+  Weights copies;
+  for (const auto& [name, tensor] : shared_->final_weights()) {
+    copies.emplace_back(name, tensor.clone());
+  }
+  return copies;
+}
+
+std::string JobHandle::parameters_sha256() const {
+  get();
+  return shared_->sha256();
+}
+
+}  // namespace hydra

@@ -1,0 +1,246 @@
+#include "hydra/runtime/runtime.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "engine/coordinator.h"
+#include "engine/job_setup.h"
+#include "hydra/core/mutex.h"
+#include "hydra/model/cpu_allocator_shim.h"
+
+namespace hydra {
+namespace {
+
+Bytes default_host_memory(const RuntimeOptions& options) {
+  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
+  Bytes devices;
+  for (const auto& device : options.devices) devices += device.memory;
+  const Bytes rest = Bytes(machine.count() / 4 * 3) - devices;
+  if (rest <= Bytes(0)) {
+    throw InvalidArgument("the devices' budgets (" + to_string(devices) +
+                          ") leave nothing of three quarters of the machine's memory (" +
+                          to_string(machine) + ") to the host tier: lower them or set host_memory");
+  }
+  return rest;
+}
+
+void validate(const RuntimeOptions& options) {
+  if (options.devices.empty()) {
+    throw InvalidArgument("a runtime needs at least one device: fill RuntimeOptions::devices");
+  }
+  std::set<std::string> names;
+  for (const auto& device : options.devices) {
+    if (!names.insert(device.name).second) {
+      throw InvalidArgument("two devices are named \"" + device.name + "\"");
+    }
+  }
+  if (options.threads_per_device < 0 || options.update_threads < 1 || options.loader_depth < 1) {
+    throw InvalidArgument(
+        "threads_per_device must be 0 or more, update_threads and loader_depth at least 1; they "
+        "are " +
+        std::to_string(options.threads_per_device) + ", " + std::to_string(options.update_threads) +
+        " and " + std::to_string(options.loader_depth));
+  }
+  if (options.host_memory < Bytes(0)) throw InvalidArgument("host_memory is negative");
+}
+
+int threads_per_device(const RuntimeOptions& options) {
+  if (options.threads_per_device > 0) return options.threads_per_device;
+  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return std::max(1, cores / static_cast<int>(options.devices.size()));
+}
+
+/// What makes two jobs' pilots the same: the definition and the shapes of the micro-batch.
+struct PilotKey {
+  std::weak_ptr<const Model> model;
+  std::vector<std::vector<std::int64_t>> shapes;
+
+  bool matches(const std::shared_ptr<const Model>& other, const PilotKey& key) const {
+    return model.lock() == other && shapes == key.shapes;
+  }
+};
+
+PilotKey pilot_key(const std::shared_ptr<const Model>& model, const Batch& batch) {
+  PilotKey key{model, {}};
+  for (const auto& input : batch.inputs) key.shapes.push_back(input.sizes().vec());
+  for (const auto& [name, tensor] : batch.side) key.shapes.push_back(tensor.sizes().vec());
+  return key;
+}
+
+}  // namespace
+
+struct Runtime::Impl {
+  explicit Impl(RuntimeOptions given)
+      : options(std::move(given)),
+        host_budget("host", options.host_memory),
+        host_arena(options.host_memory) {
+    if (options.policy == nullptr) options.policy = make_sharded_lrtf_policy();
+    if (options.trace == nullptr) options.trace = std::make_shared<NullTraceSink>();
+    if (options.log == nullptr) options.log = std::make_shared<NullLogSink>();
+    CoordinatorOptions coordinator_options;
+    for (VirtualDeviceOptions& device : options.devices) {
+      if (device.trace == nullptr && options.trace->enabled()) {
+        device.trace = options.trace.get();
+        device.clock = &clock;
+      }
+      devices.push_back(std::make_unique<VirtualDevice>(device));
+      coordinator_options.devices.push_back(devices.back().get());
+    }
+    coordinator_options.host_budget = &host_budget;
+    coordinator_options.host_arena = &host_arena;
+    coordinator_options.policy = options.policy.get();
+    coordinator_options.clock = &clock;
+    coordinator_options.trace = options.trace.get();
+    coordinator_options.log = options.log.get();
+    coordinator_options.threads_per_device = threads_per_device(options);
+    coordinator_options.update_threads = options.update_threads;
+    coordinator_options.loader_depth = options.loader_depth;
+    coordinator_options.store.evict_at_once = options.debug.evict_at_once;
+    coordinator_options.reverse_ready_order = options.debug.reverse_ready_order;
+    coordinator = std::make_unique<Coordinator>(std::move(coordinator_options));
+  }
+
+  ~Impl() {
+    coordinator->close();
+    for (auto& device : devices) device->close();
+  }
+
+  MachineFacts machine() const {
+    MachineFacts facts;
+    facts.device_budget = devices.front()->budget();
+    for (const auto& device : devices) {
+      facts.device_budget = std::min(facts.device_budget, device->budget());
+    }
+    for (const auto& device : options.devices) {
+      if (device.link_bytes_per_second <= 0) continue;
+      facts.link_bytes_per_second =
+          facts.link_bytes_per_second == 0
+              ? device.link_bytes_per_second
+              : std::min(facts.link_bytes_per_second, device.link_bytes_per_second);
+    }
+    facts.loader_depth = options.loader_depth;
+    facts.allocation_size = [device = devices.front().get()](Bytes bytes) {
+      return device->allocation_size(bytes);
+    };
+    return facts;
+  }
+
+  std::shared_ptr<const PreparedJob> prepare(const JobOptions& job) {
+    auto prepared = prepare_job(
+        job, machine(),
+        [&](const Model& model, const ModelSchema& schema, const Batch& worst, std::uint64_t seed) {
+          return pilot(job.model, model, schema, worst, seed);
+        });
+    const Bytes needed = prepared->state_bytes + prepared->step_bytes;
+    if (needed > host_budget.capacity()) {
+      throw OutOfHostMemory(
+          "job \"" + job.name + "\" needs " + to_string(needed) + " of host memory (" +
+          to_string(prepared->state_bytes) + " for its state, " + to_string(prepared->step_bytes) +
+          " for a step), the host budget is " + to_string(host_budget.capacity()) +
+          ": raise host_memory or train a smaller model or batch");
+    }
+    return prepared;
+  }
+
+  // Jobs of one definition and batch shape share one pilot.
+  PilotResult pilot(const std::shared_ptr<const Model>& owner, const Model& model,
+                    const ModelSchema& schema, const Batch& worst, std::uint64_t seed) {
+    const PilotKey key = pilot_key(owner, worst);
+    {
+      MutexLock lock(mutex);
+      for (const auto& [known, result] : pilots) {
+        if (known.matches(owner, key)) return result;
+      }
+    }
+    PilotResult result = coordinator->run_pilot(model, schema, worst, seed);
+    MutexLock lock(mutex);
+    std::erase_if(pilots, [](const auto& entry) { return entry.first.model.expired(); });
+    pilots.emplace_back(key, result);
+    return result;
+  }
+
+  RuntimeOptions options;
+  SteadyClock clock;
+  TierBudget host_budget;
+  HostArena host_arena;
+  std::vector<std::unique_ptr<VirtualDevice>> devices;
+  std::unique_ptr<Coordinator> coordinator;
+
+  mutable Mutex mutex;
+  std::vector<JobHandle> handles HYDRA_GUARDED_BY(mutex);
+  std::vector<std::pair<PilotKey, PilotResult>> pilots HYDRA_GUARDED_BY(mutex);
+};
+
+Runtime::Runtime(RuntimeOptions options) {
+  validate(options);
+  if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options);
+  install_cpu_allocator_shim();
+  impl_ = std::make_unique<Impl>(std::move(options));
+}
+
+Runtime::~Runtime() = default;
+
+Plan Runtime::plan(const JobOptions& job) { return impl_->prepare(job)->plan; }
+
+JobHandle Runtime::submit(const JobOptions& job) {
+  JobHandle handle(impl_->coordinator->submit(impl_->prepare(job)));
+  MutexLock lock(impl_->mutex);
+  impl_->handles.push_back(handle);
+  return handle;
+}
+
+std::vector<JobHandle> Runtime::jobs() const {
+  MutexLock lock(impl_->mutex);
+  return impl_->handles;
+}
+
+void Runtime::wait_all() {
+  for (const JobHandle& job : jobs()) job.wait();
+}
+
+const TierBudget& Runtime::host_budget() const { return impl_->host_budget; }
+
+std::vector<DeviceStats> Runtime::device_stats() const {
+  std::vector<DeviceStats> stats;
+  for (const auto& device : impl_->devices) stats.push_back(device->stats());
+  return stats;
+}
+
+RunSummary Runtime::summary() const {
+  RunSummary summary;
+  summary.wall_seconds = seconds(impl_->clock.now());
+  for (const JobHandle& handle : jobs()) {
+    const JobStatus status = handle.status();
+    RunSummary::Job job;
+    job.name = status.name;
+    job.state = to_string(status.state);
+    job.reason = status.reason;
+    for (const StepMetrics& step : handle.metrics()) {
+      job.losses.push_back(step.loss);
+      job.learning_rates.push_back(step.learning_rate);
+    }
+    job.tokens_per_second = status.tokens_per_second;
+    job.seconds = seconds(status.elapsed);
+    if (status.state == JobState::kCompleted) job.parameters_sha256 = handle.parameters_sha256();
+    summary.jobs.push_back(std::move(job));
+  }
+  for (const auto& device : impl_->devices) {
+    const DeviceStats stats = device->stats();
+    summary.devices.push_back(
+        {device->name(), device->budget(), stats.peak_in_use,
+         summary.wall_seconds > 0 ? seconds(stats.compute_busy) / summary.wall_seconds : 0});
+    summary.links.push_back(
+        {"host to " + device->name(), stats.uploaded, seconds(stats.upload_busy)});
+    summary.links.push_back(
+        {device->name() + " to host", stats.downloaded, seconds(stats.download_busy)});
+  }
+  summary.host_budget = impl_->host_budget.capacity();
+  summary.host_peak = impl_->host_budget.peak();
+  return summary;
+}
+
+}  // namespace hydra
