@@ -37,11 +37,9 @@ using ApplyKey = void (*)(float*, const float*, std::int64_t, std::uint64_t, std
                           float) noexcept;
 
 #if defined(__x86_64__)
-[[gnu::target("avx2"), gnu::optimize("O3")]] void apply_key_avx2(float* output, const float* input,
-                                                                 std::int64_t elements,
-                                                                 std::uint64_t key,
-                                                                 std::uint32_t drop_below,
-                                                                 float scale) noexcept {
+[[gnu::target("avx2")]] void apply_key_avx2(float* output, const float* input,
+                                            std::int64_t elements, std::uint64_t key,
+                                            std::uint32_t drop_below, float scale) noexcept {
   apply_key(output, input, elements, key, drop_below, scale);
 }
 #endif
