@@ -34,8 +34,6 @@ endfunction()
 # hydra_torch_target(TARGET): compiles with the one precompiled header that holds Torch.
 function(hydra_torch_target target)
   target_link_libraries(${target} PRIVATE hydra_compiler)
-  # The header was compiled so; CMake gives executables -fPIE, with which it would be refused.
-  target_compile_options(${target} PRIVATE -fPIC)
   # The header was compiled as for a library: executables have to agree.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
