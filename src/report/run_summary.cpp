@@ -1,0 +1,107 @@
+#include "hydra/report/run_summary.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "report/text_file.h"
+
+namespace hydra {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string cell(const char* format, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+/// Columns as wide as their widest cell; the first is left-aligned.
+std::string aligned(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      const std::string pad(widths[c] - row[c].size(), ' ');
+      text += c == 0 ? row[c] + pad : "  " + pad + row[c];
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+Json to_object(const RunSummary::Job& job) {
+  Json losses = Json::array();
+  for (const double loss : job.losses) losses.push_back(loss);
+  return {{"name", job.name},
+          {"state", job.state},
+          {"reason", job.reason},
+          {"losses", std::move(losses)},
+          {"learning_rates", job.learning_rates},
+          {"tokens_per_second", job.tokens_per_second},
+          {"seconds", job.seconds},
+          {"parameters_sha256", job.parameters_sha256}};
+}
+
+}  // namespace
+
+std::string to_json(const RunSummary& summary) {
+  Json json;
+  json["wall_seconds"] = summary.wall_seconds;
+  json["jobs"] = Json::array();
+  for (const auto& job : summary.jobs) json["jobs"].push_back(to_object(job));
+  json["devices"] = Json::array();
+  for (const auto& device : summary.devices) {
+    json["devices"].push_back({{"name", device.name},
+                               {"budget_bytes", device.budget.count()},
+                               {"peak_bytes", device.peak.count()},
+                               {"busy_share", device.busy_share}});
+  }
+  json["host"] = {{"budget_bytes", summary.host_budget.count()},
+                  {"peak_bytes", summary.host_peak.count()}};
+  json["links"] = Json::array();
+  for (const auto& link : summary.links) {
+    json["links"].push_back(
+        {{"name", link.name}, {"bytes", link.bytes.count()}, {"seconds", link.seconds}});
+  }
+  // Names are the user's: bytes that are not UTF-8 are replaced, not fatal.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+void write_summary_json(const RunSummary& summary, const std::string& path) {
+  write_text_file(path, to_json(summary));
+}
+
+std::string to_table(const RunSummary& summary) {
+  std::vector<std::vector<std::string>> jobs{
+      {"model", "state", "first loss", "last loss", "tokens/s", "seconds"}};
+  for (const auto& job : summary.jobs) {
+    jobs.push_back({job.name, job.state,
+                    job.losses.empty() ? "-" : cell("%.4f", job.losses.front()),
+                    job.losses.empty() ? "-" : cell("%.4f", job.losses.back()),
+                    cell("%.0f", job.tokens_per_second), cell("%.1f", job.seconds)});
+  }
+  std::vector<std::vector<std::string>> memory{{"memory", "budget", "peak", "busy"}};
+  for (const auto& device : summary.devices) {
+    memory.push_back({device.name, to_string(device.budget), to_string(device.peak),
+                      cell("%.0f %%", 100 * device.busy_share)});
+  }
+  memory.push_back({"host", to_string(summary.host_budget), to_string(summary.host_peak), ""});
+  std::vector<std::vector<std::string>> links{{"link", "moved", "seconds"}};
+  for (const auto& link : summary.links) {
+    links.push_back({link.name, to_string(link.bytes), cell("%.2f", link.seconds)});
+  }
+  std::string text = aligned(jobs);
+  for (const auto& job : summary.jobs) {
+    if (!job.reason.empty()) text += job.name + ": " + job.reason + "\n";
+  }
+  return text + "\n" + aligned(memory) + "\n" + aligned(links);
+}
+
+}  // namespace hydra
