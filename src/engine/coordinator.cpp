@@ -11,6 +11,17 @@ namespace hydra {
 namespace {
 // Completions are bounded by what is in flight; this is far beyond it.
 constexpr std::size_t kInboxCapacity = 1 << 20;
+
+bool is_retryable(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    return error.retryable();
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
@@ -53,15 +64,16 @@ PilotResult Coordinator::run_pilot(const Model& model, const ModelSchema& schema
   return result.get();
 }
 
-std::shared_ptr<JobShared> Coordinator::submit(std::shared_ptr<const PreparedJob> prepared) {
+Coordinator::Submitted Coordinator::submit(std::shared_ptr<const PreparedJob> prepared) {
   const JobId id(next_job_++);
   auto shared = std::make_shared<JobShared>(id, prepared->options.name, prepared->options.max_steps,
                                             prepared->plan,
                                             [inbox = inbox_, id] { inbox->push(Cancel{id}); });
+  JobHandle handle(shared);  // holds the weights even if the job ends before we return
   if (!inbox_->push(Submit{std::move(prepared), shared})) {
     throw InvalidArgument("the runtime is closed");
   }
-  return shared;
+  return {std::move(shared), std::move(handle)};
 }
 
 void Coordinator::close() noexcept {
@@ -161,6 +173,11 @@ void Coordinator::handle(TransferDone& message) {
   if (message.failure == nullptr) return;
   JobRecord* owner = find(store_->job_of(message.part));
   if (owner == nullptr || owner->ending) return;
+  if (is_retryable(message.failure) && owner->transfer_retries++ == 0) {
+    options_.log->log(LogLevel::kWarning, store_->label(message.part) + ": " +
+                                              message_of(message.failure) + "; trying once more");
+    return;  // whoever wants the part asks for it again
+  }
   end(*owner, JobState::kFailed, message.failure);
 }
 

@@ -54,8 +54,12 @@ class Coordinator {
   /// Runs the pilot on the smallest device once that device is free. Blocks: until it is done.
   PilotResult run_pilot(const Model& model, const ModelSchema& schema, const Batch& worst,
                         std::uint64_t seed);
-  /// Takes in a prepared job; returns what its handles share.
-  std::shared_ptr<JobShared> submit(std::shared_ptr<const PreparedJob> prepared);
+  struct Submitted {
+    std::shared_ptr<JobShared> shared;
+    JobHandle handle;
+  };
+  /// Takes in a prepared job.
+  Submitted submit(std::shared_ptr<const PreparedJob> prepared);
   /// Cancels what still runs, waits for everything in flight, stops. Idempotent.
   void close() noexcept;
 

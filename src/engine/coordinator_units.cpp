@@ -288,6 +288,7 @@ void Coordinator::handle(UnitComputed& message) {
     return;
   }
   record.retry_alone = false;
+  record.transfer_retries = 0;
   record.loss += flight.outcome->loss;
   record.times.observe(record.next_unit - 1, flight.outcome->compute);
   if (flight.command->resident) resident_step_done(record, flight);

@@ -159,7 +159,8 @@ struct JobRecord {
   std::exception_ptr failure;
   bool sealing = false;
   std::int64_t in_flight = 0;  ///< units, updates, initialisation: what must return before removal
-  bool retry_alone = false;    ///< its unit ran out of device memory and is tried once more, alone
+  std::int64_t transfer_retries = 0;  ///< since the last unit that completed; one is allowed
+  bool retry_alone = false;  ///< its unit ran out of device memory and is tried once more, alone
 
   TimeModel times{{}};
   std::int64_t units_served = 0;

@@ -60,7 +60,7 @@ void JobShared::add_metrics(const StepMetrics& metrics, Nanoseconds time_left) {
 void JobShared::complete(Weights weights, std::string sha256, Nanoseconds now) {
   {
     MutexLock lock(mutex_);
-    weights_ = std::move(weights);
+    if (!lease_.expired()) weights_ = std::move(weights);
     sha256_ = std::move(sha256);
     end_ = now;
     time_left_ = Nanoseconds(0);
@@ -120,9 +120,31 @@ std::exception_ptr JobShared::failure() const {
   return failure_;
 }
 
-const Weights& JobShared::final_weights() const { return weights_; }
+Weights JobShared::final_weights() const {
+  MutexLock lock(mutex_);
+  return weights_;
+}
+
+std::shared_ptr<const void> JobShared::lease() {
+  MutexLock lock(mutex_);
+  if (auto known = lease_.lock()) return known;
+  const std::shared_ptr<const void> made(this, [self = weak_from_this()](const void*) {
+    if (const auto shared = self.lock()) shared->release_weights();
+  });
+  lease_ = made;
+  return made;
+}
+
+void JobShared::release_weights() {
+  Weights dropped;  // freed outside the lock
+  MutexLock lock(mutex_);
+  if (lease_.expired()) dropped.swap(weights_);
+}
 
 const std::string& JobShared::sha256() const { return sha256_; }
+
+JobHandle::JobHandle(std::shared_ptr<JobShared> shared)
+    : shared_(std::move(shared)), lease_(shared_->lease()) {}
 
 JobId JobHandle::id() const { return shared_->id(); }
 
@@ -145,8 +167,13 @@ void JobHandle::get() const {
 
 Weights JobHandle::weights() const {
   get();
+  const Weights final = shared_->final_weights();
+  if (final.empty()) {
+    throw InvalidArgument("the weights of job \"" + name() +
+                          "\" went with its last handle: keep one");
+  }
   Weights copies;
-  for (const auto& [name, tensor] : shared_->final_weights()) {
+  for (const auto& [name, tensor] : final) {
     copies.emplace_back(name, tensor.clone());
   }
   return copies;

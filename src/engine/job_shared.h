@@ -14,7 +14,7 @@ namespace hydra {
 /// What the coordinator writes and the handles read of one job.
 ///
 /// Thread safety: thread-safe; a leaf lock.
-class JobShared {
+class JobShared : public std::enable_shared_from_this<JobShared> {
  public:
   JobShared(JobId id, std::string name, std::int64_t max_steps, Plan plan,
             std::function<void()> request_cancel);
@@ -35,8 +35,10 @@ class JobShared {
   JobState wait() const;
   void cancel() const;
   std::exception_ptr failure() const;
-  const Weights& final_weights() const;  ///< of a completed job
-  const std::string& sha256() const;     ///< of a completed job
+  Weights final_weights() const;      ///< of a completed job, while a lease lives
+  const std::string& sha256() const;  ///< of a completed job
+  /// Keeps the final weights until the last copy of what it returns dies.
+  std::shared_ptr<const void> lease();
 
  private:
   const JobId id_;
@@ -53,8 +55,11 @@ class JobShared {
   Nanoseconds begun_ HYDRA_GUARDED_BY(mutex_){0};
   Nanoseconds time_left_ HYDRA_GUARDED_BY(mutex_){0};
   Nanoseconds end_ HYDRA_GUARDED_BY(mutex_){0};
-  Weights weights_;     // written once, before the state becomes kCompleted
-  std::string sha256_;  // likewise
+  Weights weights_ HYDRA_GUARDED_BY(mutex_);
+  std::weak_ptr<const void> lease_ HYDRA_GUARDED_BY(mutex_);
+  std::string sha256_;  // written once, before the state becomes kCompleted
+
+  void release_weights();
 };
 
 /// Returns the message of an exception.

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "hydra/core/error.h"
-#include "hydra/core/mutex.h"
 #include "hydra/core/random.h"
+#include "model/process_generator.h"
 
 namespace hydra {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 class SeededProcessGenerator {
  public:
   explicit SeededProcessGenerator(std::uint64_t seed)
-      : lock_(mutex()), generator_(at::detail::getDefaultCPUGenerator()) {
+      : lock_(process_generator_mutex()), generator_(at::detail::getDefaultCPUGenerator()) {
     state_ = generator_.get_state();
     generator_.set_current_seed(seed);
   }
@@ -24,17 +24,17 @@ class SeededProcessGenerator {
   SeededProcessGenerator& operator=(const SeededProcessGenerator&) = delete;
 
  private:
-  static Mutex& mutex() {
-    static Mutex mutex;
-    return mutex;
-  }
-
   MutexLock lock_;
   at::Generator generator_;
   at::Tensor state_;
 };
 
 }  // namespace
+
+Mutex& process_generator_mutex() {
+  static Mutex mutex;
+  return mutex;
+}
 
 Model& Model::add(std::string layer_name, LayerFactory make) {
   if (layer_name.empty() || layer_name.find('.') != std::string::npos) {

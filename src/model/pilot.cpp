@@ -14,6 +14,7 @@
 #include "hydra/core/error.h"
 #include "hydra/device/current_device.h"
 #include "hydra/model/bound_shard.h"
+#include "model/process_generator.h"
 
 namespace hydra {
 namespace {
@@ -203,6 +204,7 @@ class PilotRun {
   void measure_unrecorded(PilotLayer& layer, std::int64_t index, LayerMeasure& measure) {
     at::NoGradGuard not_recording;
     for (int attempt = 0; attempt < 2; ++attempt) {
+      const MutexLock nobody_seeds(process_generator_mutex());
       const at::Tensor before = process_generator_state();
       const MemoryWatch watch(device_);
       const auto start = std::chrono::steady_clock::now();
@@ -210,7 +212,7 @@ class PilotRun {
       measure.forward = since(start);
       measure.forward_peak = watch.peak();
       measure.output = device_bytes(outputs, device_, false);
-      // Another thread may have drawn meanwhile; twice in a row is the layer itself.
+      // A user's thread may have drawn meanwhile; twice in a row is the layer itself.
       const bool drew = draws_from(before, process_generator_state());
       if (drew && attempt == 1) refuse_random(index);
       if (!drew && measure.forward > kQuick) return;

@@ -147,6 +147,18 @@ struct ShardStore::Impl {
     }
   }
 
+  // A device that refuses what its ledger had granted is a failed load, not a failed store.
+  static Event start_load(Device& target, Part& part, Copy& copy) {
+    try {
+      copy.buffer = DeviceBuffer(target, part.home.size());
+    } catch (const Error&) {
+      const Event failed = Event::pending();
+      failed.fire(std::current_exception());
+      return failed;
+    }
+    return target.upload().copy(copy.buffer.data(), part.home.data(), part.home.size());
+  }
+
   // Brings one part of a claim nearer to the device; true when it is there and held.
   bool advance_part(Claim& claim, std::size_t index) {
     if (claim.held[index]) {
@@ -166,12 +178,10 @@ struct ShardStore::Impl {
     if (!reservation) return false;
     Copy copy;
     copy.reservation = std::move(*reservation);
-    copy.buffer = DeviceBuffer(target, wanted.home.size());
     copy.claims = 1;
     claim.held[index] = true;
     ++counters.loads;
-    const Event event =
-        target.upload().copy(copy.buffer.data(), wanted.home.data(), wanted.home.size());
+    const Event event = start_load(target, wanted, copy);
     wanted.copies.emplace(claim.device, std::move(copy));
     watch(event, id, claim.device);
     return false;

@@ -171,7 +171,7 @@ struct Runtime::Impl {
   std::unique_ptr<Coordinator> coordinator;
 
   mutable Mutex mutex;
-  std::vector<JobHandle> handles HYDRA_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<JobShared>> submitted HYDRA_GUARDED_BY(mutex);
   std::vector<std::pair<PilotKey, PilotResult>> pilots HYDRA_GUARDED_BY(mutex);
 };
 
@@ -187,15 +187,17 @@ Runtime::~Runtime() = default;
 Plan Runtime::plan(const JobOptions& job) { return impl_->prepare(job)->plan; }
 
 JobHandle Runtime::submit(const JobOptions& job) {
-  JobHandle handle(impl_->coordinator->submit(impl_->prepare(job)));
+  Coordinator::Submitted submitted = impl_->coordinator->submit(impl_->prepare(job));
   MutexLock lock(impl_->mutex);
-  impl_->handles.push_back(handle);
-  return handle;
+  impl_->submitted.push_back(std::move(submitted.shared));
+  return std::move(submitted.handle);
 }
 
 std::vector<JobHandle> Runtime::jobs() const {
   MutexLock lock(impl_->mutex);
-  return impl_->handles;
+  std::vector<JobHandle> handles;
+  for (const auto& shared : impl_->submitted) handles.emplace_back(shared);
+  return handles;
 }
 
 void Runtime::wait_all() {
@@ -213,19 +215,24 @@ std::vector<DeviceStats> Runtime::device_stats() const {
 RunSummary Runtime::summary() const {
   RunSummary summary;
   summary.wall_seconds = seconds(impl_->clock.now());
-  for (const JobHandle& handle : jobs()) {
-    const JobStatus status = handle.status();
+  std::vector<std::shared_ptr<JobShared>> submitted;
+  {
+    MutexLock lock(impl_->mutex);
+    submitted = impl_->submitted;
+  }
+  for (const auto& shared : submitted) {
+    const JobStatus status = shared->status();
     RunSummary::Job job;
     job.name = status.name;
     job.state = to_string(status.state);
     job.reason = status.reason;
-    for (const StepMetrics& step : handle.metrics()) {
+    for (const StepMetrics& step : shared->metrics()) {
       job.losses.push_back(step.loss);
       job.learning_rates.push_back(step.learning_rate);
     }
     job.tokens_per_second = status.tokens_per_second;
     job.seconds = seconds(status.elapsed);
-    if (status.state == JobState::kCompleted) job.parameters_sha256 = handle.parameters_sha256();
+    if (status.state == JobState::kCompleted) job.parameters_sha256 = shared->sha256();
     summary.jobs.push_back(std::move(job));
   }
   for (const auto& device : impl_->devices) {

@@ -2,6 +2,7 @@
 
 #include "engine_fixture.h"
 #include "hydra/data/text.h"
+#include "hydra/testing/random_data.h"
 
 namespace hydra {
 namespace {

@@ -66,11 +66,11 @@ inline void expect_plain_bits(const JobHandle& job, const testing::PlainResult& 
   EXPECT_TRUE(same_bits(job.weights(), expected.weights)) << job.name();
 }
 
-/// The smallest budget under which the job can be planned, to a page.
+/// The smallest budget under which the job can be planned, to 64 bytes.
 inline Bytes smallest_budget(const JobOptions& job) {
   std::int64_t refused = 0;
   std::int64_t fits = std::int64_t{64} << 20;
-  while (fits - refused > 4096) {
+  while (fits - refused > 64) {
     const std::int64_t middle = (fits + refused) / 2;
     try {
       Runtime runtime(test_runtime(1, Bytes(middle)));

@@ -15,8 +15,8 @@ namespace hydra {
 /// micro-batch is a range of rows.
 struct Batch {
   std::int64_t rows = 0;
-  std::vector<at::Tensor> inputs;                        ///< what the first layer gets
-  std::vector<std::pair<std::string, at::Tensor>> side;  ///< by name, for any layer: "targets"
+  std::vector<at::Tensor> inputs{};                        ///< what the first layer gets
+  std::vector<std::pair<std::string, at::Tensor>> side{};  ///< by name, for any layer: "targets"
   /// What loss layers divide their sums by: the number of targets in the whole mini-batch.
   double loss_denominator = 1.0;
   /// Tokens (or rows) in it, for the tokens-per-second figure.

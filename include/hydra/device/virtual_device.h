@@ -15,7 +15,7 @@ namespace hydra {
 /// What a virtual device pretends to be.
 struct VirtualDeviceOptions {
   std::string name = "cpu0";
-  Bytes memory;  ///< The enforced budget. Must be positive.
+  Bytes memory{};  ///< The enforced budget. Must be positive.
 
   /// Link rate per direction in bytes per second; 0 is as fast as memory is. Larger is faster.
   double link_bytes_per_second = 0;
@@ -24,13 +24,13 @@ struct VirtualDeviceOptions {
 
   /// Test settings.
   struct Faults {
-    std::optional<std::uint64_t> delay_seed;  ///< random stalls before copies and tasks
+    std::optional<std::uint64_t> delay_seed{};  ///< random stalls before copies and tasks
     Nanoseconds largest_delay{0};
     bool poison_on_release = false;     ///< freed bytes become 0xDB (NaN-like as floats)
     std::int64_t fail_allocation = -1;  ///< the n-th allocation from 0 on throws; -1 never
     std::int64_t fail_copy = -1;        ///< the n-th copy from 0 on fails; -1 never
   };
-  Faults faults;
+  Faults faults{};
 
   /// Receives a span per copy; both are borrowed, or null for no trace.
   TraceSink* trace = nullptr;

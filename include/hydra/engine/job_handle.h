@@ -57,7 +57,7 @@ struct JobStatus {
 /// against the host budget) as long as a handle does.
 class JobHandle {
  public:
-  explicit JobHandle(std::shared_ptr<JobShared> shared) : shared_(std::move(shared)) {}
+  explicit JobHandle(std::shared_ptr<JobShared> shared);
 
   JobId id() const;
   const std::string& name() const;
@@ -80,6 +80,7 @@ class JobHandle {
 
  private:
   std::shared_ptr<JobShared> shared_;
+  std::shared_ptr<const void> lease_;  ///< keeps the final weights while any handle lives
 };
 
 }  // namespace hydra

@@ -25,20 +25,20 @@ using Weights = std::vector<std::pair<std::string, at::Tensor>>;
 /// The parameters after k steps are the same bits whatever the devices, budgets, cuts, policy and
 /// other jobs are, for fixed options here and a fixed number of threads per device.
 struct JobOptions {
-  std::string name;  ///< for people; any UTF-8, not empty
-  std::shared_ptr<const Model> model;
-  std::shared_ptr<DataSource> data;
+  std::string name{};  ///< for people; any UTF-8, not empty
+  std::shared_ptr<const Model> model{};
+  std::shared_ptr<DataSource> data{};
   OptimizerOptions optimizer = AdamWOptions{};
-  std::vector<ParameterGroup> groups;  ///< first match wins
-  LearningRateSchedule schedule;
+  std::vector<ParameterGroup> groups{};  ///< first match wins
+  LearningRateSchedule schedule{};
   std::int64_t max_steps = 1;
   /// Rows of a mini-batch that go through a layer at once; 0 takes the whole mini-batch. Smaller
   /// needs less device memory. The last micro-batch of a mini-batch may be smaller.
   std::int64_t micro_batch_size = 0;
-  std::uint64_t seed = 0;                   ///< of initial weights and dropout
-  std::optional<double> max_gradient_norm;  ///< clips the global norm; updates are then deferred
+  std::uint64_t seed = 0;                     ///< of initial weights and dropout
+  std::optional<double> max_gradient_norm{};  ///< clips the global norm; updates are then deferred
   /// Replaces the factories' values for the names that it holds.
-  std::shared_ptr<const Weights> initial_weights;
+  std::shared_ptr<const Weights> initial_weights{};
   std::int64_t priority = 0;  ///< for policies that use it; larger is more urgent
 };
 

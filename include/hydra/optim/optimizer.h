@@ -32,9 +32,9 @@ using OptimizerOptions = std::variant<AdamWOptions, SgdOptions>;
 /// Settings for the parameters whose full name ("layer.parameter") matches `pattern` (* and ?).
 /// The first matching group of a job's list wins; a parameter that matches none has the defaults.
 struct ParameterGroup {
-  std::string pattern;
-  double learning_rate_scale = 1.0;    ///< multiplies the schedule's rate
-  std::optional<double> weight_decay;  ///< replaces the optimizer's
+  std::string pattern{};
+  double learning_rate_scale = 1.0;      ///< multiplies the schedule's rate
+  std::optional<double> weight_decay{};  ///< replaces the optimizer's
 };
 
 /// One parameter's update. All pointers are to `elements` floats.

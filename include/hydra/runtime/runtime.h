@@ -20,11 +20,11 @@ namespace hydra {
 /// The machine that a runtime may use.
 struct RuntimeOptions {
   /// The devices; at least one. Budgets may differ: a job must fit the smallest.
-  std::vector<VirtualDeviceOptions> devices;
+  std::vector<VirtualDeviceOptions> devices{};
 
   /// Budget of the host tier: parameters, moments, gradients and boundary activations of all jobs.
   /// 0 takes three quarters of the machine's memory less the devices' budgets.
-  Bytes host_memory;
+  Bytes host_memory{};
 
   /// Torch threads of each device's worker. Part of what a result depends on. 0 shares the
   /// machine's cores among the devices.
@@ -35,18 +35,18 @@ struct RuntimeOptions {
   int loader_depth = 2;
 
   /// Chooses whose unit runs next. Null: Sharded-LRTF.
-  std::shared_ptr<const Policy> policy;
+  std::shared_ptr<const Policy> policy{};
   /// Receives the run's trace; null: none.
-  std::shared_ptr<TraceSink> trace;
+  std::shared_ptr<TraceSink> trace{};
   /// Receives notices; null: none.
-  std::shared_ptr<LogSink> log;
+  std::shared_ptr<LogSink> log{};
 
   /// Test settings; results do not depend on them.
   struct Debug {
     bool evict_at_once = false;        ///< nothing stays on a device that no unit holds
     bool reverse_ready_order = false;  ///< the youngest ready job first
   };
-  Debug debug;
+  Debug debug{};
 };
 
 /// Trains many models at once on one machine's devices.
