@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Runs the example on a small text and checks what it writes. Argument: the program.
+set -euo pipefail
+program=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for i in $(seq 400); do echo "line $i: the quick brown fox jumps over the lazy dog"; done > "$work/text.txt"
+
+common=(--text "$work/text.txt" --layers 2 --width 32 --heads 2 --context 32 --batch-size 4
+        --micro-batch-size 2 --learning-rate 1e-3,3e-3 --steps 3 --threads 1)
+"$program" "${common[@]}" --device-memory 400KiB --base-steps 3 --quiet --json "$work/two.json" \
+  --trace "$work/trace.json"
+"$program" "${common[@]}" --device-memory 64MiB --devices cpu --base-steps 3 --quiet \
+  --json "$work/one.json"
+"$program" "${common[@]}" --device-memory 400KiB --plan | grep -q "required at most"
+if "$program" "${common[@]}" --device-memory 1KiB --plan 2> "$work/error.txt"; then
+  echo "a device of 1 KiB was not refused" >&2
+  exit 1
+fi
+grep -q "raise the device's memory" "$work/error.txt"
+
+python3 - "$work/two.json" "$work/one.json" "$work/trace.json" <<'PYTHON'
+import json, sys
+two, one, trace = (json.load(open(path)) for path in sys.argv[1:])
+assert [job["state"] for job in two["jobs"]] == ["completed"] * 3, two["jobs"]
+assert all(len(job["losses"]) == 3 for job in two["jobs"])
+assert all(d["peak_bytes"] <= d["budget_bytes"] for d in two["devices"])
+# Another number of devices with another budget and other cuts: the same bits.
+fingerprints = [[job["parameters_sha256"] for job in run["jobs"]] for run in (two, one)]
+assert fingerprints[0] == fingerprints[1], fingerprints
+names = {event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"}
+assert {"cpu0 compute", "cpu0 upload", "host updates"} <= names, names
+PYTHON
+echo "the example's outputs are as documented"
