@@ -99,6 +99,7 @@ struct PagePool::Impl {
 
   /// Gives back whole free ranges, smallest first, then part of the last one.
   void give_back(std::int64_t bytes) {
+    bytes = Bytes(bytes).rounded_up(kPageBytes).count();  // budgets need not be whole pages
     while (bytes > 0 && !by_size.empty()) {
       const auto [size, data] = *by_size.begin();
       remove_free(data, size);
