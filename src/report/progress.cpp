@@ -36,6 +36,7 @@ std::string duration(Nanoseconds time) {
 
 std::string figures(const JobProgress& job) {
   if (job.state != "running" && job.state != "completed") return job.state;
+  if (std::isnan(job.loss)) return job.state;  // no step has ended yet
   char text[128];
   std::snprintf(text, sizeof text, "loss %.4f  lr %.2e  %6.0f tok/s", job.loss, job.learning_rate,
                 job.tokens_per_second);
