@@ -54,8 +54,8 @@ has_torch() {
 install_torch() {
   has_torch && { say "LibTorch is there"; return; }
   mkdir -p .deps
-  local work
   work=$(mktemp -d .deps/incoming.XXXXXX)
+  # Not local: the trap runs when this function has returned.
   trap 'rm -rf "$work"' EXIT
   say "fetching LibTorch 2.11.0 (530 MB) into .deps/"
   local python=/usr/bin/python3
