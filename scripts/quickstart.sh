@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
+# cmake/HydraTorch.cmake looks there too.
+export CMAKE_PREFIX_PATH="${HYDRA_TORCH_DIR:+$HYDRA_TORCH_DIR:}${CMAKE_PREFIX_PATH:-}"
 
 echo "quickstart: building (the first time takes some minutes)"
 cmake --preset release > /dev/null
@@ -10,7 +12,10 @@ cmake --build --preset release --target gpt2_finetune
 
 mkdir -p build/quickstart
 text=build/quickstart/text.txt
-[ -s "$text" ] || bible -f 'gen1:1-rev22:21' < /dev/null > "$text"
+if [ ! -s "$text" ]; then
+  bible -f 'gen1:1-rev22:21' < /dev/null > "$text.part"
+  mv "$text.part" "$text"
+fi
 
 echo "quickstart: training on $(wc -c < "$text") bytes of the King James Bible"
 build/release/examples/gpt2_finetune --text "$text" \

@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev
           nlohmann-json3-dev python3 python3-pip unzip ca-certificates bible-kjv)
+torch_version=$(sed -n 's/^torch==\([^ ]*\) .*/\1/p' scripts/torch_requirements.txt)
+torch_stamp=.deps/torch_requirements.txt  # what .deps/torch was made from
 
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
@@ -22,10 +24,12 @@ install_packages() {
   local missing
   mapfile -t missing < <(missing_packages)
   [ ${#missing[@]} -gt 0 ] || { say "all Debian packages are there"; return; }
+  command -v apt-get > /dev/null || fail "no apt-get here: install by hand ${missing[*]}"
   local as_root=()
   if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null ||
+    command -v sudo > /dev/null ||
       fail "missing packages: ${missing[*]}. Run this as root, or install sudo."
+    sudo true || fail "missing packages: ${missing[*]}. sudo did not allow installing them."
     as_root=(sudo)
   fi
   say "installing ${missing[*]}"
@@ -35,31 +39,45 @@ install_packages() {
     fail "apt-get could not install ${missing[*]}: is the network there?"
 }
 
-has_torch() {
-  local root
-  for root in "${HYDRA_TORCH_DIR:-}" .deps/torch; do
-    [ -n "$root" ] && [ -e "$root/lib/libtorch_cpu.so" ] && return 0
-  done
-  [ -n "${CMAKE_PREFIX_PATH:-}" ] || return 1
-  local prefix
-  IFS=: read -r -a prefixes <<< "$CMAKE_PREFIX_PATH"
+# Prints the folder of a LibTorch that the user named, as cmake/HydraTorch.cmake finds it.
+users_torch() {
+  local prefixes=() prefix root
+  IFS=: read -r -a prefixes <<< "${HYDRA_TORCH_DIR:-}:${CMAKE_PREFIX_PATH:-}"
   for prefix in "${prefixes[@]}"; do
-    for root in "$prefix" "$prefix/torch" "$prefix/libtorch"; do
-      [ -e "$root/lib/libtorch_cpu.so" ] && return 0
+    [ -n "$prefix" ] || continue
+    for root in "$prefix" "$prefix"/{torch,libtorch,lib/python3.11/site-packages/torch}; do
+      [ ! -e "$root/lib/libtorch_cpu.so" ] || { echo "$root"; return; }
     done
   done
-  return 1
+}
+
+# .deps/torch is there and is the pinned one; one without a stamp is known by its own version.
+has_pinned_torch() {
+  [ -e .deps/torch/lib/libtorch_cpu.so ] || return 1
+  [ -e "$torch_stamp" ] ||
+    ! grep -q "^__version__ = '$torch_version\b" .deps/torch/version.py 2>/dev/null ||
+    cp scripts/torch_requirements.txt "$torch_stamp"
+  cmp -s scripts/torch_requirements.txt "$torch_stamp"
 }
 
 install_torch() {
-  has_torch && { say "LibTorch is there"; return; }
-  mkdir -p .deps
-  work=$(mktemp -d .deps/incoming.XXXXXX)
+  local users
+  users=$(users_torch)
+  [ -z "$users" ] || { say "using the LibTorch in $users"; return; }
+  [ -z "${HYDRA_TORCH_DIR:-}" ] ||
+    fail "HYDRA_TORCH_DIR=$HYDRA_TORCH_DIR holds no lib/libtorch_cpu.so"
+  ! has_pinned_torch || { say "LibTorch $torch_version is there"; return; }
+  [ "$(uname -m)" = x86_64 ] ||
+    fail "this machine is $(uname -m), the pinned LibTorch is for x86_64: name another in HYDRA_TORCH_DIR"
+
+  mkdir -p .deps || fail "cannot write to $PWD/.deps"
+  work=$(mktemp -d .deps/incoming.XXXXXX) || fail "cannot write to $PWD/.deps"
   # Not local: the trap runs when this function has returned.
   trap 'rm -rf "$work"' EXIT
-  say "fetching LibTorch 2.11.0 (530 MB) into .deps/"
+  say "fetching LibTorch $torch_version (530 MB) into .deps/"
   local python=/usr/bin/python3
   "$python" -m pip --version > /dev/null 2>&1 || python=python3
+  "$python" -m pip --version > /dev/null 2>&1 || fail "no python3 with pip here"
   "$python" -m pip download --quiet --no-deps --require-hashes --only-binary=:all: \
     --python-version 3.11 --implementation cp --abi cp311 --abi none \
     --platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 \
@@ -67,13 +85,16 @@ install_torch() {
     -r scripts/torch_requirements.txt -d "$work" ||
     fail "pip could not fetch LibTorch, or its hash was wrong: is the network there?"
   local wheel
-  for wheel in "$work"/*.whl; do unzip -q -o "$wheel" -d "$work/unpacked"; done
-  rm -rf .deps/nvidia .deps/torch
+  for wheel in "$work"/*.whl; do
+    unzip -q -o "$wheel" -d "$work/unpacked" || fail "cannot unpack LibTorch: is the disk full?"
+    rm "$wheel"
+  done
+  rm -rf .deps/nvidia .deps/torch "$torch_stamp"
   mv "$work/unpacked/nvidia" .deps/nvidia
   mv "$work/unpacked/torch" .deps/torch
-  say "LibTorch 2.11.0 is in .deps/torch"
+  cp scripts/torch_requirements.txt "$torch_stamp"
+  say "LibTorch $torch_version is in .deps/torch"
 }
 
-[ "$(uname -m)" = x86_64 ] || fail "this machine is $(uname -m); the pinned LibTorch is for x86_64"
 install_packages
 install_torch

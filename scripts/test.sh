@@ -3,19 +3,25 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
+# cmake/HydraTorch.cmake looks there too.
+export CMAKE_PREFIX_PATH="${HYDRA_TORCH_DIR:+$HYDRA_TORCH_DIR:}${CMAKE_PREFIX_PATH:-}"
 
+results=()
 failed=()
+# stage PRESET: configures, builds and tests; a failure is remembered and the next stage goes on.
 stage() {
-  local preset=$1
+  local preset=$1 log=build/$1/ctest.log
   echo "test: $preset"
-  cmake --preset "$preset" > /dev/null
+  cmake --preset "$preset" > /dev/null || { failed+=("$preset (configure)"); return 0; }
   cmake --build --preset "$preset" || { failed+=("$preset (build)"); return 0; }
-  ctest --preset "$preset" -LE long || failed+=("$preset")
+  [ ${#results[@]} -eq 0 ] || printf 'test: %s\n' "${results[@]}"
+  ctest --preset "$preset" -LE long 2>&1 | tee "$log" || failed+=("$preset")
+  results+=("$preset: $(grep -m 1 '% tests passed' "$log" || echo 'no tests ran')")
 }
 
 stage no-torch-asan
 stage no-torch-tsan
-stage dev
+stage dev  # last, so that its summary ends the output
 if [ ${#failed[@]} -gt 0 ]; then
   echo "test: failed in: ${failed[*]}" >&2
   exit 1
