@@ -64,6 +64,8 @@ def layers(root):
                 yield path, number, "the library does not include its own umbrella header"
                 continue
             target = target.split("/")[0]
+            if target == "..":
+                yield path, number, f"name the folder from the root of src: {included}"
             if rank.get(target, -1) > rank[folder]:
                 yield path, number, f"{folder} may not include {target}, which lies below it"
 

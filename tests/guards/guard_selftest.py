@@ -53,6 +53,9 @@ class GuardTest(unittest.TestCase):
     def test_layers_finds_a_private_include_from_below(self):
         self.expect("layers", "src/memory/a.cpp", '#include "device/copy_stream.h"\n')
 
+    def test_layers_finds_a_way_round(self):
+        self.expect("layers", "src/core/a.cpp", '#include "../engine/loop.h"\n')
+
     def test_layers_finds_testing_in_the_library(self):
         self.expect("layers", "src/select/a.cpp", '#include "hydra/testing/plain_loop.h"\n')
 
