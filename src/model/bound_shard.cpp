@@ -28,6 +28,8 @@ struct BoundParameter {
   void bind(std::byte* data, std::byte* gradient_data) {
     tensor.set_data(view(data, schema->shape, c10::ScalarType::Float));
     tensor.requires_grad_(!schema->frozen);
+    tensor.mutable_grad().reset();
+    gradient.reset();
     if (gradient_data == nullptr) return;
     gradient = view(gradient_data, schema->shape, c10::ScalarType::Float);
     version = gradient._version();
@@ -103,7 +105,7 @@ BoundShard::BoundShard(const ModelSchema& schema, FlatLayout layout,
   unbind();
 }
 
-BoundShard::~BoundShard() = default;
+BoundShard::~BoundShard() { unbind(); }
 
 void BoundShard::bind(const ShardMemory& memory) {
   const FlatLayout& layout = impl_->layout;

@@ -2,7 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -10,24 +12,30 @@
 
 namespace hydra {
 
-/// Returns the name without the prefix that the module adapter adds.
-inline std::string without_adapter_prefix(const std::string& name) {
-  constexpr std::string_view kPrefix = "module.";
-  return name.starts_with(kPrefix) ? name.substr(kPrefix.size()) : name;
-}
-
 /// A layer's parameters and buffers in registration order: the order that schemas index.
 struct LayerTensors {
   std::vector<std::pair<std::string, at::Tensor>> parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
 
   explicit LayerTensors(const Layer& layer) {
+    const std::size_t prefix = adapter_prefix(layer).size();
     for (const auto& entry : layer.named_parameters()) {
-      parameters.emplace_back(without_adapter_prefix(entry.key()), entry.value());
+      parameters.emplace_back(entry.key().substr(prefix), entry.value());
     }
     for (const auto& entry : layer.named_buffers()) {
-      buffers.emplace_back(without_adapter_prefix(entry.key()), entry.value());
+      buffers.emplace_back(entry.key().substr(prefix), entry.value());
     }
+  }
+
+ private:
+  /// What the module adapter puts before every name. A layer that has more than the one module is
+  /// the user's own, and keeps its names.
+  static std::string_view adapter_prefix(const Layer& layer) {
+    const auto children = layer.named_children();
+    const bool adapted = children.size() == 1 && children.contains("module") &&
+                         layer.named_parameters(/*recurse=*/false).is_empty() &&
+                         layer.named_buffers(/*recurse=*/false).is_empty();
+    return adapted ? "module." : "";
   }
 };
 

@@ -29,6 +29,17 @@ class SeededProcessGenerator {
   at::Tensor state_;
 };
 
+// Torch would follow a null child when it lists parameters.
+void require_whole(const torch::nn::Module& module, const std::string& layer) {
+  for (const auto& child : module.named_children()) {
+    if (child.value() == nullptr) {
+      throw InvalidArgument("layer \"" + layer + "\" has an empty module \"" + child.key() +
+                            "\": make it before it is registered");
+    }
+    require_whole(*child.value(), layer);
+  }
+}
+
 }  // namespace
 
 Mutex& process_generator_mutex() {
@@ -75,14 +86,20 @@ Model& Model::cut_before(std::string layer_name) {
 std::shared_ptr<Layer> make_layer(const Model& model, std::int64_t index, std::uint64_t seed) {
   const auto& definition = model.layers().at(static_cast<std::size_t>(index));
   std::shared_ptr<Layer> made;
-  {
+  try {
     const SeededProcessGenerator seeded(mix_seed(seed, {static_cast<std::uint64_t>(index)}));
     made = definition.make();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw LayerError("model \"" + model.name() + "\": making layer \"" + definition.name +
+                     "\" failed: " + error.what());
   }
   if (made == nullptr) {
     throw InvalidArgument("model \"" + model.name() + "\": the factory of layer \"" +
                           definition.name + "\" returned nothing");
   }
+  require_whole(*made, definition.name);
   return made;
 }
 

@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -14,6 +13,8 @@
 #include "hydra/core/error.h"
 #include "hydra/device/current_device.h"
 #include "hydra/model/bound_shard.h"
+#include "model/autograd_queue.h"
+#include "model/layer_tensors.h"
 #include "model/process_generator.h"
 
 namespace hydra {
@@ -59,11 +60,12 @@ Bytes device_bytes(const Tensors& tensors, const Device& device, bool differenti
   return total;
 }
 
-/// A failed backward leaves memory with the thread's autograd queue until the next one ends.
-void release_autograd_queue() {
-  at::AutoGradMode recording(true);
-  at::Tensor one = at::ones({1}).requires_grad_(true);
-  torch::autograd::backward({one * 1}, {});
+/// The name of a module in the layer that is known to draw from the process-wide generator.
+std::string dropout_module(const Layer& layer) {
+  for (const auto& module : layer.modules(/*include_self=*/false)) {
+    if (module->name().find("ropout") != std::string::npos) return module->name();
+  }
+  return "torch::nn::Dropout";
 }
 
 /// One layer on the device, alone.
@@ -74,10 +76,9 @@ class PilotLayer {
       : layout_(make_layout(schema, index, index + 1)) {
     const std::string& name = schema.layers[static_cast<std::size_t>(index)].name;
     require_room(schema, name, device);
-    std::shared_ptr<Layer> layer;
     {
       const ScopedCurrentDevice off_device(nullptr);
-      layer = make_layer(model, index, seed);
+      layer_ = make_layer(model, index, seed);
     }
     trainable_ = zeroed(device, layout_.trainable_bytes);
     gradients_ = zeroed(device, layout_.trainable_bytes);
@@ -96,23 +97,44 @@ class PilotLayer {
                                     : zeroed(device, size));
       memory_.tied_gradients.push_back(tied_gradients_.back().data());
     }
-    store_initial_values(layout_, index, *layer, memory_.trainable, memory_.frozen, memory_.buffers,
-                         [&](std::int64_t tie) { return tied_at(tie); });
+    store_initial_values(layout_, index, *layer_, memory_.trainable, memory_.frozen,
+                         memory_.buffers, [&](std::int64_t tie) { return tied_at(tie); });
     const ScopedCurrentDevice off_device(nullptr);
-    bound_ = std::make_unique<BoundShard>(schema, layout_,
-                                          std::vector<std::shared_ptr<Layer>>{std::move(layer)});
+    bound_ = std::make_unique<BoundShard>(schema, layout_, std::vector{layer_});
     bound_->bind(memory_);
     bound_->train(true);
+    watch_for_sparse_gradients();
   }
 
-  ~PilotLayer() { bound_->unbind(); }
+  ~PilotLayer() = default;
   PilotLayer(const PilotLayer&) = delete;
   PilotLayer& operator=(const PilotLayer&) = delete;
 
   BoundShard& bound() { return *bound_; }
+  const Layer& layer() const { return *layer_; }
   const FlatLayout& layout() const { return layout_; }
 
+  /// Throws Unsupported unless the backward pass has left dense gradients in their places.
+  void require_dense_gradients(const ModelSchema& schema) const {
+    bound_->touched_trainable();  // throws when a gradient was replaced
+    bound_->touched_tied();
+    if (sparse_->empty()) return;
+    throw Unsupported(
+        "parameter \"" + schema.layers[static_cast<std::size_t>(layout_.first_layer)].name + "." +
+        *sparse_ + "\" gets a sparse gradient: make it dense (sparse(false) of an embedding)");
+  }
+
  private:
+  // Autograd would add a sparse gradient into the dense accumulator without a word.
+  void watch_for_sparse_gradients() {
+    for (const auto& [name, tensor] : LayerTensors(*layer_).parameters) {
+      if (!tensor.requires_grad()) continue;
+      tensor.register_hook([name = name, sparse = sparse_](const at::Tensor& gradient) {
+        if (gradient.defined() && gradient.layout() != at::kStrided) *sparse = name;
+      });
+    }
+  }
+
   static DeviceBuffer zeroed(Device& device, Bytes size) {
     if (size == Bytes(0)) return {};
     DeviceBuffer buffer(device, size);
@@ -150,7 +172,9 @@ class PilotLayer {
   DeviceBuffer buffers_;
   std::vector<DeviceBuffer> tied_;
   std::vector<DeviceBuffer> tied_gradients_;
+  std::shared_ptr<Layer> layer_;
   std::unique_ptr<BoundShard> bound_;
+  std::shared_ptr<std::string> sparse_ = std::make_shared<std::string>();
 };
 
 /// The pilot's way through the model.
@@ -165,6 +189,7 @@ class PilotRun {
         seed_(seed),
         device_(device) {
     for (const at::Tensor& input : inputs) flowing_.push_back(copy_to_device(input));
+    differentiable_.assign(inputs.size(), false);
   }
 
   void measure(std::int64_t index, PilotResult& result) {
@@ -177,8 +202,12 @@ class PilotRun {
     measure.buffers = layer.layout().buffer_bytes;
     for (const auto& use : layer.layout().tied) measure.ties.push_back(use.tie);
     measure.input = device_bytes(flowing_, device_, false);
-    measure_unrecorded(layer, index, measure);
-    result.outputs.push_back(measure_recorded(layer, index, last, measure));
+    measure_unrecorded(layer, measure);
+    result.outputs.push_back(measure_recorded(layer, last, measure));
+    differentiable_.clear();
+    for (const BoundaryTensor& output : result.outputs.back()) {
+      differentiable_.push_back(output.differentiable);
+    }
     result.layers.push_back(std::move(measure));
   }
 
@@ -201,31 +230,34 @@ class PilotRun {
     });
   }
 
-  void measure_unrecorded(PilotLayer& layer, std::int64_t index, LayerMeasure& measure) {
+  void measure_unrecorded(PilotLayer& layer, LayerMeasure& measure) {
     at::NoGradGuard not_recording;
     for (int attempt = 0; attempt < 2; ++attempt) {
       const MutexLock nobody_seeds(process_generator_mutex());
       const at::Tensor before = process_generator_state();
       const MemoryWatch watch(device_);
       const auto start = std::chrono::steady_clock::now();
-      const Tensors outputs = run(layer);
+      Tensors outputs = run(layer);
       measure.forward = since(start);
       measure.forward_peak = watch.peak();
       measure.output = device_bytes(outputs, device_, false);
+      outputs.clear();
+      if (watch.held() != Bytes(0)) refuse_state(measure.name, watch.held());
       // A user's thread may have drawn meanwhile; twice in a row is the layer itself.
       const bool drew = draws_from(before, process_generator_state());
-      if (drew && attempt == 1) refuse_random(index);
+      if (drew && attempt == 1) refuse_random(measure.name, layer.layer());
       if (!drew && measure.forward > kQuick) return;
     }
   }
 
-  std::vector<BoundaryTensor> measure_recorded(PilotLayer& layer, std::int64_t index, bool last,
+  std::vector<BoundaryTensor> measure_recorded(PilotLayer& layer, bool last,
                                                LayerMeasure& measure) {
     at::AutoGradMode recording(true);
     std::vector<BoundaryTensor> borders;
     Tensors kept;
     for (int attempt = 0; attempt < 2; ++attempt) {
-      prepare_inputs(index);
+      kept.clear();
+      prepare_inputs();
       const MemoryWatch watch(device_);
       auto start = std::chrono::steady_clock::now();
       Tensors outputs = run(layer);
@@ -233,22 +265,25 @@ class PilotRun {
       measure.recorded_peak = watch.peak();
       measure.graph = watch.held();
       measure.output_gradient = device_bytes(outputs, device_, true);
-      if (last) require_loss(outputs, index);
+      if (last) require_loss(outputs, measure.name);
       borders = describe(outputs);
       start = std::chrono::steady_clock::now();
       kept = run_backward(outputs);
       measure.backward = since(start);
       measure.backward_peak = watch.peak();
-      for (at::Tensor& input : flowing_) input.mutable_grad().reset();
+      layer.require_dense_gradients(schema_);
+      for (at::Tensor& input : flowing_) {
+        if (input.defined()) input.mutable_grad().reset();
+      }
       if (measure.recorded + measure.backward > kQuick) break;
     }
     flowing_ = std::move(kept);
     return borders;
   }
 
-  void prepare_inputs(std::int64_t index) {
-    for (at::Tensor& input : flowing_) {
-      if (index > 0 && input.is_floating_point()) input = input.detach().requires_grad_(true);
+  void prepare_inputs() {
+    for (std::size_t i = 0; i < flowing_.size(); ++i) {
+      if (differentiable_[i]) flowing_[i] = flowing_[i].detach().requires_grad_(true);
     }
   }
 
@@ -283,21 +318,27 @@ class PilotRun {
     return borders;
   }
 
-  void require_loss(const Tensors& outputs, std::int64_t index) const {
+  static void require_loss(const Tensors& outputs, const std::string& name) {
     if (outputs.size() == 1 && outputs[0].defined() && outputs[0].numel() == 1 &&
         outputs[0].is_floating_point()) {
       return;
     }
-    throw Unsupported("the last layer, \"" + schema_.layers[static_cast<std::size_t>(index)].name +
+    throw Unsupported("the last layer, \"" + name +
                       "\", must return one scalar: the sum of its rows' losses divided by "
                       "context.loss_denominator()");
   }
 
-  [[noreturn]] void refuse_random(std::int64_t index) const {
-    throw Unsupported("layer \"" + schema_.layers[static_cast<std::size_t>(index)].name +
-                      "\" draws from Torch's process-wide generator, so its results could not be "
-                      "repeated: use hydra::dropout or context.generator() instead "
-                      "(torch::nn::Dropout is such a layer)");
+  [[noreturn]] static void refuse_random(const std::string& name, const Layer& layer) {
+    throw Unsupported("layer \"" + name + "\" draws from Torch's process-wide generator (as " +
+                      dropout_module(layer) +
+                      " does), so its results could not be repeated: use hydra::dropout or "
+                      "context.generator() instead");
+  }
+
+  [[noreturn]] static void refuse_state(const std::string& name, Bytes held) {
+    throw Unsupported("layer \"" + name + "\" keeps " + to_string(held) +
+                      " of tensors between calls: compute them in each forward, or register them "
+                      "as buffers when the layer is made");
   }
 
   const Model& model_;
@@ -307,6 +348,7 @@ class PilotRun {
   std::uint64_t seed_;
   Device& device_;
   Tensors flowing_;
+  std::vector<bool> differentiable_;  // per tensor of flowing_
 };
 
 }  // namespace
@@ -328,9 +370,12 @@ PilotResult run_pilot(const Model& model, const ModelSchema& schema, const Tenso
                      " even alone: " + to_string(error.requested()) + " asked for beside " +
                      to_string(error.in_use()) + " in use, budget " + to_string(error.budget()) +
                      ": raise the device's memory, lower the micro-batch size, or split the layer");
-  } catch (...) {
+  } catch (const Error&) {
     release_autograd_queue();
     throw;
+  } catch (const std::exception& error) {
+    release_autograd_queue();
+    throw LayerError(at_layer + ": " + error.what());
   }
   return result;
 }

@@ -1,136 +1,18 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
-#include <set>
+#include <string>
 #include <tuple>
 #include <vector>
 
 #include "hydra/core/error.h"
 #include "hydra/model/plan.h"
+#include "model/shard_costs.h"
 
 namespace hydra {
 namespace {
 
-// What copies reach when the link is memory itself; only its order of magnitude matters to the
-// plan.
-constexpr double kMemoryBytesPerSecond = 8e9;
-
 std::size_t index_of(std::int64_t value) { return static_cast<std::size_t>(value); }
-
-/// The needs and times of every shard that the cuts could make.
-///
-/// Keeping a graph from forward to backward is offered for the last shard alone. For any other it
-/// would pin the graphs of all micro-batches beside everything that follows, while merging the
-/// shard into the last one keeps the graph of a single micro-batch and saves the same
-/// recomputation: so "keep or recompute" is the choice of how many layers the last shard takes.
-class ShardCosts {
- public:
-  explicit ShardCosts(const PlanInput& input) : input_(input) {}
-
-  std::int64_t layers() const { return static_cast<std::int64_t>(input_.layers.size()); }
-  bool is_tail(std::int64_t end) const { return end == layers(); }
-
-  ShardPlan shard(std::int64_t first, std::int64_t end) const {
-    ShardPlan plan;
-    plan.first_layer = first;
-    plan.end_layer = end;
-    plan.recompute = !is_tail(end);
-    std::set<std::int64_t> ties;
-    Bytes tied_gradients;
-    for (std::int64_t l = first; l < end; ++l) {
-      const LayerMeasure& layer = input_.layers[index_of(l)];
-      plan.trainable += layer.trainable;
-      plan.frozen += layer.frozen;
-      plan.buffers += layer.buffers;
-      for (const std::int64_t tie : layer.ties) {
-        ties.insert(tie);
-        if (!input_.ties[index_of(tie)].frozen)
-          tied_gradients += rounded(input_.ties[index_of(tie)].bytes);
-      }
-      plan.forward += layer.forward * input_.micro_batches;
-      plan.backward += (layer.recorded + layer.backward) * input_.micro_batches;
-    }
-    plan.ties.assign(ties.begin(), ties.end());
-    plan.gradients = rounded(plan.trainable) + tied_gradients;
-    plan.input = input_.layers[index_of(first)].input;
-    plan.output = input_.layers[index_of(end - 1)].output;
-    if (is_tail(end)) plan.forward = Nanoseconds(0);
-    plan.forward_required = is_tail(end) ? Bytes(0) : forward_required(plan);
-    plan.backward_required = backward_required(plan);
-    return plan;
-  }
-
-  /// The parts that a device holds for the shard, as it counts them.
-  Bytes held_parts(const ShardPlan& shard) const {
-    Bytes total = rounded(shard.trainable) + rounded(shard.frozen);
-    for (const std::int64_t tie : shard.ties) total += rounded(input_.ties[index_of(tie)].bytes);
-    return total;
-  }
-
-  /// The optimizer's state of the shard, were it on the device.
-  Bytes moments(const ShardPlan& shard) const {
-    Bytes total = rounded(shard.trainable * input_.optimizer_state_slots);
-    for (const std::int64_t tie : shard.ties) {
-      const auto& tied = input_.ties[index_of(tie)];
-      if (!tied.frozen) total += rounded(tied.bytes * input_.optimizer_state_slots);
-    }
-    return total;
-  }
-
-  Nanoseconds transfer(Bytes bytes) const {
-    const double rate =
-        input_.link_bytes_per_second > 0 ? input_.link_bytes_per_second : kMemoryBytesPerSecond;
-    return Nanoseconds(static_cast<std::int64_t>(1e9 * static_cast<double>(bytes.count()) / rate));
-  }
-
-  Bytes rounded(Bytes bytes) const {
-    if (bytes <= Bytes(0)) return Bytes(0);
-    return input_.allocation_size ? input_.allocation_size(bytes) : bytes;
-  }
-
-  /// How many micro-batches' inputs are on the device at once: the next is on its way.
-  std::int64_t staged() const { return input_.micro_batches > 1 ? 2 : 1; }
-
- private:
-  Bytes base(const ShardPlan& shard) const {
-    return held_parts(shard) + rounded(shard.buffers) + input_.side_inputs * staged();
-  }
-
-  Bytes forward_required(const ShardPlan& shard) const {
-    Bytes deepest;
-    for (std::int64_t l = shard.first_layer; l < shard.end_layer; ++l) {
-      const Bytes flowing =
-          l > shard.first_layer ? input_.layers[index_of(l - 1)].output : Bytes(0);
-      deepest = std::max(deepest, flowing + input_.layers[index_of(l)].forward_peak);
-    }
-    const Bytes draining = input_.micro_batches > 1 ? shard.output : Bytes(0);
-    return base(shard) + shard.input * staged() + draining + deepest;
-  }
-
-  Bytes backward_required(const ShardPlan& shard) const {
-    const LayerMeasure& last = input_.layers[index_of(shard.end_layer - 1)];
-    const bool tail = is_tail(shard.end_layer);
-    Bytes graphs;
-    Bytes deepest;
-    for (std::int64_t l = shard.first_layer; l < shard.end_layer; ++l) {
-      const LayerMeasure& layer = input_.layers[index_of(l)];
-      // The measured backward peak holds the layer's output gradient; of the shard's last layer it
-      // has come from the host and is counted with the inputs.
-      const bool counted = l + 1 == shard.end_layer && !tail;
-      const Bytes backward = layer.backward_peak - (counted ? layer.output_gradient : Bytes(0));
-      deepest = std::max({deepest, graphs + layer.recorded_peak, graphs + backward});
-      graphs += layer.graph;
-    }
-    const Bytes output_gradients = tail ? Bytes(0) : last.output_gradient * staged();
-    const Bytes draining = input_.micro_batches > 1 && shard.first_layer > 0
-                               ? input_.layers[index_of(shard.first_layer - 1)].output_gradient
-                               : Bytes(0);
-    return base(shard) + shard.gradients + shard.input * staged() + output_gradients + draining +
-           deepest;
-  }
-
-  const PlanInput& input_;
-};
 
 /// A partial plan's worth: time first, then few shards, then a low peak.
 using Worth = std::tuple<std::int64_t, std::int64_t, std::int64_t>;
@@ -191,10 +73,12 @@ class CutSearch {
   void solve(std::int64_t first, std::int64_t end) {
     if (!allowed(first, end)) return;
     const ShardPlan shard = costs_.shard(first, end);
-    if (std::max(shard.forward_required, shard.backward_required) > input_.device_budget) return;
+    if (ShardCosts::required(shard) > input_.device_budget) return;
     shards_[at(first, end)] = shard;
-    const std::int64_t own = (shard.forward + shard.backward).count();
-    const std::int64_t peak = std::max(shard.forward_required, shard.backward_required).count();
+    Nanoseconds time = shard.forward + shard.backward;
+    if (first == 0) time += costs_.exposed_at_border(shard);
+    const std::int64_t own = time.count();
+    const std::int64_t peak = ShardCosts::required(shard).count();
     if (end == layers_) {
       best_[at(first, end)] = {own, 1, peak};
       return;
@@ -202,26 +86,14 @@ class CutSearch {
     for (std::int64_t next = end + 1; next <= layers_; ++next) {
       const Worth& rest = best_[at(end, next)];
       if (rest == kImpossible) continue;
-      const Worth worth{own + std::get<0>(rest) + exposed(shard, *shards_[at(end, next)]).count(),
-                        1 + std::get<1>(rest), std::max(peak, std::get<2>(rest))};
+      const Worth worth{
+          own + std::get<0>(rest) + costs_.exposed(shard, *shards_[at(end, next)]).count(),
+          1 + std::get<1>(rest), std::max(peak, std::get<2>(rest))};
       if (worth < best_[at(first, end)]) {
         best_[at(first, end)] = worth;
         next_end_[at(first, end)] = next;
       }
     }
-  }
-
-  /// The part of two neighbours' transfers that computation does not hide: `after` is loaded while
-  /// `before` runs forward, `before` while `after` runs backward.
-  Nanoseconds exposed(const ShardPlan& before, const ShardPlan& after) const {
-    return not_hidden(costs_.held_parts(after), before.forward, before.forward_required) +
-           not_hidden(costs_.held_parts(before), after.backward, after.backward_required);
-  }
-
-  Nanoseconds not_hidden(Bytes parts, Nanoseconds behind, Bytes beside) const {
-    const Nanoseconds transfer = costs_.transfer(parts);
-    if (beside + parts > input_.device_budget) return transfer;
-    return std::max(Nanoseconds(0), transfer - behind);
   }
 
   const PlanInput& input_;
@@ -232,59 +104,128 @@ class CutSearch {
   std::vector<std::int64_t> next_end_;
 };
 
+std::string needs_of(const ShardPlan& shard, const ShardCosts& costs) {
+  const Bytes needed = ShardCosts::required(shard);
+  const Bytes parts = costs.held_parts(shard) + costs.rounded(shard.buffers);
+  const Bytes gradients =
+      shard.backward_required > shard.forward_required ? shard.gradients : Bytes(0);
+  return " needs " + to_string(needed) + " (" + to_string(parts) + " parameters, " +
+         to_string(gradients) + " gradients, " + to_string(needed - parts - gradients) +
+         " activations and workspace), the device budget is ";
+}
+
+/// Of shards [borders[i], borders[i + 1]), the one that needs most, when that is over the budget.
+std::optional<ShardPlan> worst_over_budget(const PlanInput& input, const ShardCosts& costs,
+                                           const std::vector<std::int64_t>& borders) {
+  std::optional<ShardPlan> worst;
+  for (std::size_t i = 0; i + 1 < borders.size(); ++i) {
+    const ShardPlan shard = costs.shard(borders[i], borders[i + 1]);
+    if (ShardCosts::required(shard) <= input.device_budget) continue;
+    if (!worst || ShardCosts::required(shard) > ShardCosts::required(*worst)) worst = shard;
+  }
+  return worst;
+}
+
 [[noreturn]] void refuse(const PlanInput& input, const ShardCosts& costs) {
-  std::string worst = "the cuts that were asked for leave a shard that";
-  Bytes needed;
-  Bytes parts;
-  Bytes gradients;
-  for (std::int64_t l = 0; l < costs.layers(); ++l) {
-    const ShardPlan alone = costs.shard(l, l + 1);
-    const Bytes bytes = std::max(alone.forward_required, alone.backward_required);
-    if (bytes <= input.device_budget || bytes <= needed) continue;
-    worst = "layer \"" + input.layers[index_of(l)].name + "\"";
-    needed = bytes;
-    parts = costs.held_parts(alone) + alone.buffers;
-    gradients = alone.gradients;
+  const auto name = [&](std::int64_t l) { return "\"" + input.layers[index_of(l)].name + "\""; };
+  std::vector<std::int64_t> every_layer;
+  for (std::int64_t l = 0; l <= costs.layers(); ++l) every_layer.push_back(l);
+  if (const auto alone = worst_over_budget(input, costs, every_layer)) {
+    throw DoesNotFit("layer " + name(alone->first_layer) + needs_of(*alone, costs) +
+                     to_string(input.device_budget) +
+                     ": raise the device's memory, lower the micro-batch size, or split the layer");
   }
-  if (needed == Bytes(0)) {
-    throw DoesNotFit(worst + " does not fit the device budget of " +
-                     to_string(input.device_budget) + ": cut more finely, or not by hand");
+  std::vector<std::int64_t> by_hand = input.forced_cuts;
+  by_hand.insert(by_hand.begin(), 0);
+  by_hand.push_back(costs.layers());
+  std::sort(by_hand.begin(), by_hand.end());
+  if (const auto shard = worst_over_budget(input, costs, by_hand)) {
+    throw DoesNotFit("the shard " + name(shard->first_layer) + " .. " + name(shard->end_layer - 1) +
+                     ", cut by hand," + needs_of(*shard, costs) + to_string(input.device_budget) +
+                     ": cut more finely or not by hand, or raise the device's memory");
   }
-  throw DoesNotFit(
-      worst + " needs " + to_string(needed) + " (" + to_string(parts) + " parameters, " +
-      to_string(gradients) + " gradients, " + to_string(needed - parts - gradients) +
-      " activations and workspace), the device budget is " + to_string(input.device_budget) +
-      ": raise the device's memory, lower the micro-batch size, or split the layer");
+  throw DoesNotFit("a shard between the cuts made by hand has more layers than the limit of " +
+                   std::to_string(input.shard_limit.value_or(0)) +
+                   ": cut more finely or raise the limit");
 }
 
 /// The desired bytes: each unit with the next one's parts and the previous one's gradient.
 Bytes desired_bytes(const std::vector<ShardPlan>& shards, const ShardCosts& costs) {
   Bytes desired;
   for (std::size_t s = 0; s < shards.size(); ++s) {
-    if (s + 1 < shards.size()) {
+    const bool last = s + 1 == shards.size();
+    if (!last) {
       desired = std::max(desired, shards[s].forward_required + costs.held_parts(shards[s + 1]));
     }
-    Bytes backward = shards[s].backward_required;
-    if (s > 0) backward += costs.held_parts(shards[s - 1]);
-    if (s + 1 < shards.size()) backward += shards[s + 1].gradients;
-    desired = std::max(desired, backward);
+    if (!costs.has_backward(shards[s].end_layer)) continue;
+    const bool loads_next = s > 0 && costs.has_backward(shards[s - 1].end_layer);
+    desired = std::max(desired, shards[s].backward_required +
+                                    (loads_next ? costs.held_parts(shards[s - 1]) : Bytes(0)) +
+                                    (last ? Bytes(0) : shards[s + 1].gradients));
   }
   return desired;
 }
 
-/// One shard whose whole state stays on the device, when that fits.
-std::optional<ShardPlan> whole_model(const PlanInput& input, const ShardCosts& costs) {
-  if (!input.forced_cuts.empty()) return std::nullopt;
-  if (input.shard_limit && *input.shard_limit < costs.layers()) return std::nullopt;
-  ShardPlan shard = costs.shard(0, costs.layers());
-  if (shard.backward_required + costs.moments(shard) > input.device_budget) return std::nullopt;
-  return shard;
+Bytes whole_state_bytes(const ShardPlan& whole, const ShardCosts& costs) {
+  return whole.backward_required + costs.moments(whole);
+}
+
+bool may_be_whole(const PlanInput& input, const ShardCosts& costs) {
+  return input.forced_cuts.empty() && input.shard_limit.value_or(costs.layers()) >= costs.layers();
+}
+
+/// What the job keeps on the host for good, and what each step takes beside it.
+void count_host_bytes(const PlanInput& input, const ShardCosts& costs, Plan& plan) {
+  const std::int64_t copies = 1 + input.optimizer_state_slots;
+  Bytes gradients;
+  Bytes borders;
+  for (const ShardPlan& shard : plan.shards) {
+    // Buffers twice: as they are, and as they were before this step.
+    plan.host_state += shard.trainable * copies + shard.frozen + shard.buffers * 2;
+    gradients += shard.gradients;
+    if (costs.is_tail(shard.end_layer)) continue;
+    borders += shard.output;
+    if (costs.has_backward(shard.end_layer)) {
+      borders += input.layers[index_of(shard.end_layer - 1)].output_gradient;
+    }
+  }
+  for (const auto& tie : input.ties) plan.host_state += tie.bytes * (tie.frozen ? 1 : copies);
+  plan.host_step += borders * input.micro_batches;
+  if (plan.fits_device) return;  // the gradients never leave the device
+  (input.deferred_updates ? plan.host_state : plan.host_step) += gradients;
+}
+
+void predict_times(const ShardCosts& costs, Plan& plan) {
+  plan.predicted_step = costs.update();
+  for (std::size_t s = 0; s < plan.shards.size(); ++s) {
+    const ShardPlan& shard = plan.shards[s];
+    plan.predicted_step += shard.forward + shard.backward;
+    if (s + 1 < plan.shards.size()) {
+      plan.predicted_step += costs.exposed(shard, plan.shards[s + 1]);
+    }
+    plan.recomputation += costs.recomputation(shard);
+  }
+  if (!plan.fits_device) plan.predicted_step += costs.exposed_at_border(plan.shards.front());
 }
 
 void validate(const PlanInput& input) {
   if (input.layers.empty()) throw InvalidArgument("a plan needs at least one layer");
   if (input.micro_batches < 1) throw InvalidArgument("a plan needs at least one micro-batch");
   if (input.device_budget <= Bytes(0)) throw InvalidArgument("a plan needs a device budget");
+  const auto layers = static_cast<std::int64_t>(input.layers.size());
+  for (const std::int64_t cut : input.forced_cuts) {
+    if (cut > 0 && cut < layers) continue;
+    throw InvalidArgument("a cut before layer " + std::to_string(cut) + " of " +
+                          std::to_string(layers) + ": cuts lie between layers");
+  }
+  const auto ties = static_cast<std::int64_t>(input.ties.size());
+  for (const LayerMeasure& layer : input.layers) {
+    for (const std::int64_t tie : layer.ties) {
+      if (tie >= 0 && tie < ties) continue;
+      throw InvalidArgument("layer \"" + layer.name + "\" uses tie " + std::to_string(tie) +
+                            " of " + std::to_string(ties));
+    }
+  }
 }
 
 }  // namespace
@@ -295,10 +236,11 @@ Plan make_plan(const PlanInput& input) {
   Plan plan;
   plan.micro_batches = input.micro_batches;
   plan.device_budget = input.device_budget;
-  if (auto whole = whole_model(input, costs)) {
-    plan.fits_device = true;
-    plan.resident_bytes = whole->backward_required + costs.moments(*whole);
-    plan.shards.push_back(std::move(*whole));
+  const ShardPlan whole = costs.shard(0, costs.layers());
+  plan.resident_bytes = whole_state_bytes(whole, costs);
+  plan.fits_device = may_be_whole(input, costs) && plan.resident_bytes <= input.device_budget;
+  if (plan.fits_device) {
+    plan.shards = {whole};
     plan.predicted_peak = plan.resident_bytes;
     plan.desired = plan.resident_bytes;
   } else {
@@ -309,18 +251,12 @@ Plan make_plan(const PlanInput& input) {
     }
     if (plan.shards.empty()) refuse(input, costs);
     for (const ShardPlan& shard : plan.shards) {
-      plan.predicted_peak =
-          std::max({plan.predicted_peak, shard.forward_required, shard.backward_required});
+      plan.predicted_peak = std::max(plan.predicted_peak, ShardCosts::required(shard));
     }
     plan.desired = desired_bytes(plan.shards, costs);
   }
-  for (const ShardPlan& shard : plan.shards) {
-    plan.predicted_step += shard.forward + shard.backward;
-    if (!shard.recompute) continue;
-    for (std::int64_t l = shard.first_layer; l < shard.end_layer; ++l) {
-      plan.recomputation += input.layers[index_of(l)].recorded * input.micro_batches;
-    }
-  }
+  predict_times(costs, plan);
+  count_host_bytes(input, costs, plan);
   return plan;
 }
 

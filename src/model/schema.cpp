@@ -1,7 +1,7 @@
 #include "hydra/model/schema.h"
 
 #include <algorithm>
-#include <set>
+#include <cstdint>
 #include <utility>
 
 #include "hydra/core/error.h"
@@ -25,36 +25,96 @@ void require_supported(const std::string& full_name, const at::Tensor& tensor, b
   }
 }
 
-ModelSchema::Layer describe_layer(const Model& model, std::int64_t index) {
-  const std::shared_ptr<Layer> made = make_layer(model, index, 0);
-  ModelSchema::Layer layer;
-  layer.name = model.layers()[static_cast<std::size_t>(index)].name;
-  const LayerTensors tensors(*made);
-  std::set<const void*> seen;
-  for (const auto& [name, tensor] : tensors.parameters) {
-    Parameter parameter;
-    parameter.name = name;
-    parameter.full_name = layer.name + "." + name;
-    require_supported(parameter.full_name, tensor, true);
-    if (!seen.insert(tensor.unsafeGetTensorImpl()).second) {
-      throw Unsupported("parameter \"" + parameter.full_name +
-                        "\" is registered twice in its layer: register it once and use it twice");
+/// Refuses what would be two places of one memory: each name gets memory of its own.
+class DistinctTensors {
+ public:
+  void add(const std::string& full_name, const at::Tensor& tensor) {
+    for (const auto& [other_name, other] : seen_) {
+      if (!overlap(tensor, other)) continue;
+      throw Unsupported("\"" + full_name + "\" and \"" + other_name +
+                        "\" are one tensor, registered twice in their layer: register it once "
+                        "and use it twice");
     }
-    parameter.shape = tensor.sizes().vec();
-    parameter.elements = tensor.numel();
-    parameter.frozen = !tensor.requires_grad();
-    layer.parameters.push_back(std::move(parameter));
+    seen_.emplace_back(full_name, tensor);
   }
-  for (const auto& [name, tensor] : tensors.buffers) {
-    ModelSchema::Buffer buffer;
-    buffer.name = name;
-    buffer.full_name = layer.name + "." + name;
-    require_supported(buffer.full_name, tensor, false);
-    buffer.shape = tensor.sizes().vec();
-    buffer.type = tensor.scalar_type();
-    buffer.elements = tensor.numel();
-    buffer.bytes = Bytes(static_cast<std::int64_t>(tensor.nbytes()));
-    layer.buffers.push_back(std::move(buffer));
+
+ private:
+  static bool overlap(const at::Tensor& a, const at::Tensor& b) {
+    if (a.is_same(b)) return true;
+    const auto [a_begin, a_end] = extent(a);
+    const auto [b_begin, b_end] = extent(b);
+    return std::max(a_begin, b_begin) < std::min(a_end, b_end);
+  }
+
+  static std::pair<std::uintptr_t, std::uintptr_t> extent(const at::Tensor& tensor) {
+    if (tensor.numel() == 0) return {0, 0};
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+    std::size_t last = 0;
+    for (std::int64_t d = 0; d < tensor.dim(); ++d) {
+      last += static_cast<std::size_t>((tensor.size(d) - 1) * tensor.stride(d));
+    }
+    return {begin, begin + (last + 1) * tensor.itemsize()};
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> seen_;
+};
+
+Parameter describe_parameter(const std::string& layer, const std::string& name,
+                             const at::Tensor& tensor) {
+  Parameter parameter;
+  parameter.name = name;
+  parameter.full_name = layer + "." + name;
+  require_supported(parameter.full_name, tensor, true);
+  parameter.shape = tensor.sizes().vec();
+  parameter.elements = tensor.numel();
+  parameter.frozen = !tensor.requires_grad();
+  return parameter;
+}
+
+ModelSchema::Buffer describe_buffer(const std::string& layer, const std::string& name,
+                                    const at::Tensor& tensor) {
+  ModelSchema::Buffer buffer;
+  buffer.name = name;
+  buffer.full_name = layer + "." + name;
+  require_supported(buffer.full_name, tensor, false);
+  buffer.shape = tensor.sizes().vec();
+  buffer.type = tensor.scalar_type();
+  buffer.elements = tensor.numel();
+  buffer.bytes = Bytes(static_cast<std::int64_t>(tensor.nbytes()));
+  return buffer;
+}
+
+using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
+
+ModelSchema::Layer describe_made(const Layer& made, const std::string& name,
+                                 std::vector<WeakTensor>& tensors_made) {
+  ModelSchema::Layer layer;
+  layer.name = name;
+  const LayerTensors tensors(made);
+  DistinctTensors distinct;
+  for (const auto& [key, tensor] : tensors.parameters) {
+    layer.parameters.push_back(describe_parameter(name, key, tensor));
+    distinct.add(layer.parameters.back().full_name, tensor);
+    tensors_made.emplace_back(tensor.getIntrusivePtr());
+  }
+  for (const auto& [key, tensor] : tensors.buffers) {
+    layer.buffers.push_back(describe_buffer(name, key, tensor));
+    distinct.add(layer.buffers.back().full_name, tensor);
+    tensors_made.emplace_back(tensor.getIntrusivePtr());
+  }
+  return layer;
+}
+
+ModelSchema::Layer describe_layer(const Model& model, std::int64_t index) {
+  const std::string& name = model.layers()[static_cast<std::size_t>(index)].name;
+  std::vector<WeakTensor> tensors_made;
+  ModelSchema::Layer layer = describe_made(*make_layer(model, index, 0), name, tensors_made);
+  const bool kept = std::any_of(tensors_made.begin(), tensors_made.end(),
+                                [](const WeakTensor& tensor) { return !tensor.expired(); });
+  if (kept) {
+    throw Unsupported("the factory of layer \"" + name +
+                      "\" keeps the parameters or buffers of what it made: it must make a new "
+                      "layer in each call");
   }
   return layer;
 }
@@ -87,7 +147,7 @@ void freeze(ModelSchema& schema, const std::vector<std::string>& patterns) {
   }
 }
 
-// A tied parameter is frozen when its owner is.
+// A tied parameter is frozen when its owner is; freezing another use alone would do nothing.
 void tie(ModelSchema& schema, const Model::Tie& definition) {
   ModelSchema::Tie tie;
   const auto index = static_cast<std::int64_t>(schema.ties.size());
@@ -111,6 +171,10 @@ void tie(ModelSchema& schema, const Model::Tie& definition) {
     } else if (parameter.shape != tie.shape) {
       throw InvalidArgument("\"" + full_name + "\" and \"" + tie.full_name +
                             "\" are tied but have different shapes");
+    }
+    if (parameter.frozen && !tie.frozen) {
+      throw InvalidArgument("\"" + full_name + "\" is frozen but tied to \"" + tie.full_name +
+                            "\", which is not: freeze that one");
     }
     parameter.tie = index;
     parameter.tie_use = tie.uses++;

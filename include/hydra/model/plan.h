@@ -58,7 +58,7 @@ struct ShardPlan {
   std::int64_t first_layer = 0;
   std::int64_t end_layer = 0;
   bool recompute =
-      true;  ///< false for the last shard alone: its graph is kept from forward to backward
+      true;  ///< false for the last shard, whose graph is kept, and where no backward pass comes
   Bytes trainable;
   Bytes frozen;
   Bytes buffers;
