@@ -12,9 +12,15 @@ failed=()
 stage() {
   local preset=$1 log=build/$1/ctest.log
   echo "test: $preset"
-  cmake --preset "$preset" > /dev/null || { failed+=("$preset (configure)"); return 0; }
-  cmake --build --preset "$preset" || { failed+=("$preset (build)"); return 0; }
+  local undone="configure"
+  cmake --preset "$preset" > /dev/null && undone="build" && cmake --build --preset "$preset" &&
+    undone=""
   [ ${#results[@]} -eq 0 ] || printf 'test: %s\n' "${results[@]}"
+  if [ -n "$undone" ]; then
+    failed+=("$preset ($undone)")
+    results+=("$preset: $undone failed")
+    return 0
+  fi
   ctest --preset "$preset" -LE long 2>&1 | tee "$log" || failed+=("$preset")
   results+=("$preset: $(grep -m 1 '% tests passed' "$log" || echo 'no tests ran')")
 }
