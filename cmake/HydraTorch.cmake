@@ -1,21 +1,41 @@
 # hydra::torch_cpu: LibTorch's CPU half alone (libtorch_cpu and libc10), without CUDA's toolkit.
 #
-# Looks for LibTorch in HYDRA_TORCH_DIR, in .deps/ (where scripts/setup.sh puts it), and in
+# Looks for LibTorch in HYDRA_TORCH_DIR, then in .deps/ (where scripts/setup.sh puts it), then in
 # CMAKE_PREFIX_PATH: the archive that pytorch.org ships, or Python's site-packages.
 
 set(HYDRA_TORCH_DIR "" CACHE PATH "The folder that holds LibTorch's include/ and lib/")
-
-find_path(HYDRA_TORCH_ROOT
-  NAMES include/torch/csrc/api/include/torch/torch.h
-  HINTS ${HYDRA_TORCH_DIR} ${PROJECT_SOURCE_DIR}/.deps/torch
-  PATHS ${CMAKE_PREFIX_PATH}
-  PATH_SUFFIXES torch libtorch lib/python3.11/site-packages/torch
-  NO_CMAKE_FIND_ROOT_PATH)
-if(NOT HYDRA_TORCH_ROOT)
-  message(FATAL_ERROR
-    "LibTorch was not found: run scripts/setup.sh, or name its folder in HYDRA_TORCH_DIR or "
-    "CMAKE_PREFIX_PATH, or build the core alone with -DHYDRA_WITH_TORCH=OFF.")
+if(DEFINED ENV{HYDRA_TORCH_DIR})
+  set_property(CACHE HYDRA_TORCH_DIR PROPERTY VALUE "$ENV{HYDRA_TORCH_DIR}")
 endif()
+
+# Not cached: another LibTorch named later has to be seen, and one that is gone has to be missed.
+unset(HYDRA_TORCH_ROOT CACHE)
+set(torch_header include/torch/csrc/api/include/torch/torch.h)
+if(HYDRA_TORCH_DIR)
+  find_path(HYDRA_TORCH_ROOT ${torch_header} PATHS ${HYDRA_TORCH_DIR} NO_CACHE NO_DEFAULT_PATH)
+  if(NOT HYDRA_TORCH_ROOT)
+    message(FATAL_ERROR "HYDRA_TORCH_DIR=${HYDRA_TORCH_DIR} holds no ${torch_header}: name a "
+                        "LibTorch there, or unset it and run scripts/setup.sh.")
+  endif()
+else()
+  set(prefixes ${CMAKE_PREFIX_PATH} $ENV{CMAKE_PREFIX_PATH})
+  string(REPLACE ":" ";" prefixes "${prefixes}")
+  set(suffixes torch libtorch)
+  foreach(prefix ${prefixes})
+    file(GLOB pythons RELATIVE ${prefix} ${prefix}/lib/python3.*/site-packages/torch)
+    list(APPEND suffixes ${pythons})
+  endforeach()
+  find_path(HYDRA_TORCH_ROOT ${torch_header}
+    PATHS ${PROJECT_SOURCE_DIR}/.deps/torch ${prefixes} PATH_SUFFIXES ${suffixes}
+    NO_CACHE NO_DEFAULT_PATH)
+  if(NOT HYDRA_TORCH_ROOT)
+    message(FATAL_ERROR
+      "LibTorch was not found: run scripts/setup.sh, or name its folder in HYDRA_TORCH_DIR or "
+      "CMAKE_PREFIX_PATH, or build the core alone with -DHYDRA_WITH_TORCH=OFF.")
+  endif()
+endif()
+string(REGEX REPLACE "/$" "" HYDRA_TORCH_ROOT ${HYDRA_TORCH_ROOT})
+message(STATUS "LibTorch: ${HYDRA_TORCH_ROOT}")
 
 # The wheel's libtorch_cpu wants libcudart and libcupti, which lie beside it in wheels of their own.
 file(GLOB HYDRA_TORCH_COMPANIONS

@@ -3,8 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
-# cmake/HydraTorch.cmake looks there too.
-export CMAKE_PREFIX_PATH="${HYDRA_TORCH_DIR:+$HYDRA_TORCH_DIR:}${CMAKE_PREFIX_PATH:-}"
 
 echo "quickstart: building (the first time takes some minutes)"
 cmake --preset release > /dev/null
@@ -17,6 +15,7 @@ if [ ! -s "$text" ]; then
   mv "$text.part" "$text"
 fi
 
+# The run itself; further options given to this script are handed on to it.
 echo "quickstart: training on $(wc -c < "$text") bytes of the King James Bible"
 build/release/examples/gpt2_finetune --text "$text" \
   --layers 6 --width 192 --heads 6 --context 128 --batch-size 8 --micro-batch-size 2 \

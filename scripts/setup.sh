@@ -39,13 +39,13 @@ install_packages() {
     fail "apt-get could not install ${missing[*]}: is the network there?"
 }
 
-# Prints the folder of a LibTorch that the user named, as cmake/HydraTorch.cmake finds it.
-users_torch() {
+# Prints the LibTorch in CMAKE_PREFIX_PATH, as cmake/HydraTorch.cmake finds it.
+prefix_torch() {
   local prefixes=() prefix root
-  IFS=: read -r -a prefixes <<< "${HYDRA_TORCH_DIR:-}:${CMAKE_PREFIX_PATH:-}"
+  IFS=: read -r -a prefixes <<< "${CMAKE_PREFIX_PATH:-}"
   for prefix in "${prefixes[@]}"; do
     [ -n "$prefix" ] || continue
-    for root in "$prefix" "$prefix"/{torch,libtorch,lib/python3.11/site-packages/torch}; do
+    for root in "$prefix" "$prefix"/{torch,libtorch} "$prefix"/lib/python3.*/site-packages/torch; do
       [ ! -e "$root/lib/libtorch_cpu.so" ] || { echo "$root"; return; }
     done
   done
@@ -61,12 +61,19 @@ has_pinned_torch() {
 }
 
 install_torch() {
-  local users
-  users=$(users_torch)
-  [ -z "$users" ] || { say "using the LibTorch in $users"; return; }
-  [ -z "${HYDRA_TORCH_DIR:-}" ] ||
-    fail "HYDRA_TORCH_DIR=$HYDRA_TORCH_DIR holds no lib/libtorch_cpu.so"
+  # The order of cmake/HydraTorch.cmake: what is found here is what is built with.
+  if [ -n "${HYDRA_TORCH_DIR:-}" ]; then
+    [ -e "$HYDRA_TORCH_DIR/lib/libtorch_cpu.so" ] ||
+      fail "HYDRA_TORCH_DIR=$HYDRA_TORCH_DIR holds no lib/libtorch_cpu.so"
+    say "using the LibTorch in $HYDRA_TORCH_DIR"
+    return
+  fi
   ! has_pinned_torch || { say "LibTorch $torch_version is there"; return; }
+  if [ ! -e .deps/torch ]; then
+    local found
+    found=$(prefix_torch)
+    [ -z "$found" ] || { say "using the LibTorch in $found"; return; }
+  fi
   [ "$(uname -m)" = x86_64 ] ||
     fail "this machine is $(uname -m), the pinned LibTorch is for x86_64: name another in HYDRA_TORCH_DIR"
 

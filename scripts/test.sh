@@ -3,8 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/setup.sh
-# cmake/HydraTorch.cmake looks there too.
-export CMAKE_PREFIX_PATH="${HYDRA_TORCH_DIR:+$HYDRA_TORCH_DIR:}${CMAKE_PREFIX_PATH:-}"
 
 results=()
 failed=()
