@@ -16,7 +16,9 @@ SOURCE_SUFFIXES = {".h", ".cpp"}
 FIRST_TORCH_FOLDER = "model"
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]')
 PRIVATE_LIBRARIES = re.compile(r"^(fmt|spdlog|CLI|nlohmann|toml\+\+|toml)(/|\.h)")
-CUDA_NAMES = re.compile(r"\b(cuda[A-Z]\w*|CUDA[A-Z_]\w*)\b|^\s*#\s*include\s*[<\"](cuda|c10/cuda)")
+CUDA_NAMES = re.compile(
+    r"\b(cuda[A-Z]\w*|CUDA[A-Z_]\w*|k?CUDA|is_cuda)\b|\bcuda::"
+    r"|^\s*#\s*include\s*[<\"]((c10|ATen|torch|torch/csrc)/)?cuda")
 
 
 class Skip(Exception):

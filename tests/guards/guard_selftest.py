@@ -26,6 +26,7 @@ class GuardTest(unittest.TestCase):
         self.write("src/engine/run.cpp", '#include <torch/torch.h>\n\n#include "engine/loop.h"\n')
         self.write("src/report/json.cpp", "#include <nlohmann/json.hpp>\n")
         self.write("src/device/cuda/stream.cpp", "#include <cuda_runtime.h>\n")
+        self.write("src/runtime/devices.cpp", '#include "hydra/device/cuda_device.h"\n')
         self.write("src/testing/loop.cpp", '#include "hydra/engine/run.h"\n')
         self.write("tests/core/bytes_test.cpp", "int main() {}\n")
         self.write("tests/core/CMakeLists.txt", "hydra_test(NAME t SOURCES bytes_test.cpp)\n")
@@ -74,7 +75,10 @@ class GuardTest(unittest.TestCase):
             self.expect("private_libraries", "include/hydra/core/a.h", f"#include <{include}>\n")
 
     def test_cuda_names_finds_calls_and_includes(self):
-        for text in ("void f() { cudaFree(nullptr); }\n", "#include <cuda_runtime.h>\n"):
+        for text in ("void f() { cudaFree(nullptr); }\n", "#include <cuda_runtime.h>\n",
+                     "#include <c10/cuda/CUDAStream.h>\n", "#include <torch/cuda.h>\n",
+                     "bool g = torch::cuda::is_available();\n", "auto d = torch::kCUDA;\n",
+                     "bool on(at::Tensor t) { return t.is_cuda(); }\n"):
             self.expect("cuda_names", "src/engine/a.cpp", text)
 
     def test_registration_finds_a_file_that_is_not_listed(self):
