@@ -16,6 +16,7 @@ enum class CopyState { kLoading, kReady, kLeaving };
 struct Copy {
   CopyState state = CopyState::kLoading;
   bool dirty = false;
+  bool outdated = false;  // still loading, though the part has been written elsewhere meanwhile
   int claims = 0;
   DeviceBuffer buffer;
   Reservation reservation;
@@ -29,11 +30,17 @@ struct Part {
   int open_claims = 0;
   std::map<DeviceId, Copy> copies;
 
-  const Copy* dirty_copy() const {
+  /// True while an upload reads the home, which a write-back must not overwrite then.
+  bool home_is_read() const {
+    return std::any_of(copies.begin(), copies.end(),
+                       [](const auto& entry) { return entry.second.state == CopyState::kLoading; });
+  }
+
+  std::optional<DeviceId> dirty_device() const {
     for (const auto& [device, copy] : copies) {
-      if (copy.dirty) return &copy;
+      if (copy.dirty) return device;
     }
-    return nullptr;
+    return std::nullopt;
   }
 };
 
@@ -95,6 +102,7 @@ struct ShardStore::Impl {
       if (found == part.copies.end()) continue;
       const Copy& copy = found->second;
       if (copy.state != CopyState::kReady || copy.claims > 0 || copy.dirty != want_dirty) continue;
+      if (want_dirty && part.home_is_read()) continue;
       const double distance = next_use(id);
       if (!best || distance > farthest || (distance == farthest && id < *best)) {
         farthest = distance;
@@ -140,10 +148,10 @@ struct ShardStore::Impl {
     if (found == part.copies.end()) return;
     Copy& copy = found->second;
     if (!options.evict_at_once || copy.claims > 0 || copy.state != CopyState::kReady) return;
-    if (copy.dirty) {
-      start_write_back(id, part, device_id, copy);
-    } else {
+    if (!copy.dirty) {
       part.copies.erase(found);
+    } else if (!part.home_is_read()) {
+      start_write_back(id, part, device_id, copy);
     }
   }
 
@@ -168,6 +176,7 @@ struct ShardStore::Impl {
     Part& wanted = part(id);
     const auto found = wanted.copies.find(claim.device);
     if (found != wanted.copies.end()) {
+      if (found->second.outdated) return false;  // it goes when it has landed
       ++found->second.claims;
       claim.held[index] = true;
       return found->second.state == CopyState::kReady;
@@ -190,7 +199,7 @@ struct ShardStore::Impl {
   bool settle_home(PartId id, Part& part) {
     for (auto& [device_id, copy] : part.copies) {
       if (!copy.dirty) continue;
-      if (copy.state == CopyState::kReady && copy.claims == 0) {
+      if (copy.state == CopyState::kReady && copy.claims == 0 && !part.home_is_read()) {
         start_write_back(id, part, device_id, copy);
       }
       return false;
@@ -239,7 +248,7 @@ void ShardStore::remove(PartId id) {
 HostBuffer ShardStore::take_home(PartId id) {
   HYDRA_CHECK(idle(id), impl_->part(id).label + " is in use");
   Part& part = impl_->part(id);
-  HYDRA_CHECK(part.dirty_copy() == nullptr, part.label + " is not settled");
+  HYDRA_CHECK(!part.dirty_device(), part.label + " is not settled");
   HostBuffer home = std::move(part.home);
   impl_->parts.erase(id);
   return home;
@@ -287,12 +296,20 @@ std::byte* ShardStore::device_data(ClaimId id, PartId part_id) {
 void ShardStore::mark_written(ClaimId id, PartId part_id) {
   const Claim& claim = impl_->claim(id);
   Part& part = impl_->part(part_id);
-  std::erase_if(part.copies, [&](const auto& entry) {
-    HYDRA_CHECK(entry.first == claim.device || entry.second.claims == 0,
-                part.label + " was written while another device held it");
-    return entry.first != claim.device && entry.second.state == CopyState::kReady;
-  });
-  HYDRA_CHECK_EQ(part.copies.size(), std::size_t{1});
+  for (auto entry = part.copies.begin(); entry != part.copies.end();) {
+    Copy& copy = entry->second;
+    if (entry->first == claim.device) {
+      ++entry;
+      continue;
+    }
+    HYDRA_CHECK(copy.claims == 0, part.label + " was written while another device held it");
+    if (copy.state == CopyState::kReady) {
+      entry = part.copies.erase(entry);
+    } else {
+      copy.outdated = true;
+      ++entry;
+    }
+  }
   part.copies.at(claim.device).dirty = true;
 }
 
@@ -320,7 +337,7 @@ bool ShardStore::clear_device(DeviceId device) {
       continue;
     }
     clear = false;
-    if (copy.state == CopyState::kReady && copy.claims == 0) {
+    if (copy.state == CopyState::kReady && copy.claims == 0 && !part.home_is_read()) {
       impl_->start_write_back(id, part, device, copy);
     }
   }
@@ -332,7 +349,7 @@ bool ShardStore::settle(PartId id) { return impl_->settle_home(id, impl_->part(i
 std::byte* ShardStore::begin_host_write(PartId id) {
   HYDRA_CHECK(idle(id), impl_->part(id).label + " is in use");
   Part& part = impl_->part(id);
-  HYDRA_CHECK(part.dirty_copy() == nullptr, part.label + " is not settled");
+  HYDRA_CHECK(!part.dirty_device(), part.label + " is not settled");
   part.copies.clear();
   part.host_writing = true;
   return part.home.data();
@@ -351,6 +368,12 @@ void ShardStore::finish(const TransferDone& done) {
   Copy& copy = found->second;
   if (copy.state == CopyState::kLoading) {
     copy.state = CopyState::kReady;
+    if (copy.outdated) {
+      part.copies.erase(found);
+      // A dirty copy elsewhere may have waited for this load to leave the home alone.
+      if (const auto dirty = part.dirty_device()) impl_->let_go(done.part, part, *dirty);
+      return;
+    }
     if (done.failure == nullptr) {
       impl_->let_go(done.part, part, done.device);
       return;

@@ -44,11 +44,13 @@ struct PartSpec {
 ///
 /// A copy's life (per part and device):
 ///   absent   -> loading        a claim wants it and there is room
-///   loading  -> ready, absent  its upload is done; or has failed
+///   loading  -> ready, absent  its upload is done; or has failed, or its part was written elsewhere
+///                              meanwhile (the upload is then of an old version)
 ///   ready    -> absent         dropped: clean and unclaimed, or its part was written elsewhere
 ///   ready    -> leaving        dirty, and its room or its bytes are wanted: write-back started
 ///   leaving  -> ready          written back and still wanted there; now clean
 ///   leaving  -> absent         written back
+/// A write-back starts only while no upload reads the part's home.
 ///
 /// Thread safety: confined to the coordinator. `post` is called on the devices' copy threads; what
 /// it is given must reach `finish` on the coordinator's thread.
