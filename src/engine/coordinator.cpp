@@ -66,9 +66,10 @@ PilotResult Coordinator::run_pilot(const Model& model, const ModelSchema& schema
 
 Coordinator::Submitted Coordinator::submit(std::shared_ptr<const PreparedJob> prepared) {
   const JobId id(next_job_++);
-  auto shared = std::make_shared<JobShared>(id, prepared->options.name, prepared->options.max_steps,
-                                            prepared->plan,
-                                            [inbox = inbox_, id] { inbox->push(Cancel{id}); });
+  auto shared = std::make_shared<JobShared>(
+      id, prepared->options.name, prepared->options.max_steps, prepared->plan,
+      [inbox = inbox_, id] { inbox->push(Cancel{id}); },
+      [inbox = inbox_] { inbox->push(MemoryReleased{}); });
   JobHandle handle(shared);  // holds the weights even if the job ends before we return
   if (!inbox_->push(Submit{std::move(prepared), shared})) {
     throw InvalidArgument("the runtime is closed");
@@ -180,6 +181,8 @@ void Coordinator::handle(TransferDone& message) {
   }
   end(*owner, JobState::kFailed, message.failure);
 }
+
+void Coordinator::handle(MemoryReleased&) {}  // admit_jobs looks at the budget
 
 void Coordinator::handle(LoaderClosed& message) { --job(message.job).in_flight; }
 

@@ -121,13 +121,15 @@ class Coordinator {
     std::string sha256;
     std::exception_ptr failure;
   };
+  struct MemoryReleased {};  ///< a finished job's last handle has gone
   struct LoaderClosed {
     JobId job;
   };
   struct Stop {};
-  using Message = std::variant<Submit, Cancel, Pilot, PilotDone, Initialised, BatchReady,
-                               TransferDone, UnitComputed, UnitEmitted, UnitDrained, TieCombined,
-                               ShardUpdated, TieUpdated, Sealed, LoaderClosed, Stop>;
+  using Message =
+      std::variant<Submit, Cancel, Pilot, PilotDone, Initialised, BatchReady, TransferDone,
+                   UnitComputed, UnitEmitted, UnitDrained, TieCombined, ShardUpdated, TieUpdated,
+                   Sealed, MemoryReleased, LoaderClosed, Stop>;
 
   /// A unit that a device will run next: its parts are on their way.
   struct Assignment {
@@ -178,6 +180,7 @@ class Coordinator {
   void handle(ShardUpdated& message);
   void handle(TieUpdated& message);
   void handle(Sealed& message);
+  void handle(MemoryReleased& message);
   void handle(LoaderClosed& message);
   void handle(Stop& message);
   JobRecord* find(JobId job);
@@ -220,9 +223,12 @@ class Coordinator {
 
   // Steps (coordinator_steps.cpp).
   void begin_steps();
+  void begin_steps_in_turn();
   bool begin_step(JobRecord& job);
   bool take_batch(JobRecord& job);
   bool take_step_memory(JobRecord& job);
+  void give_back_memory_that_others_want(const std::vector<JobRecord*>& at_border);
+  bool others_wait_for_memory(const JobRecord& job) const;
   void release_step_memory(JobRecord& job);
   void advance(JobRecord& job);
   void end_step(JobRecord& job, double gradient_norm);

@@ -26,7 +26,17 @@ void take_gradient_memory(JobRecord& record, HostArena& arena, Reservation& gran
 
 }  // namespace
 
+// A job that begins to wait may want what another at its border keeps, so a new waiter means
+// another round; each job begins to wait at most once per round of tickets, so the rounds end.
 void Coordinator::begin_steps() {
+  std::int64_t tickets = 0;
+  do {
+    tickets = next_ticket_;
+    begin_steps_in_turn();
+  } while (next_ticket_ != tickets);
+}
+
+void Coordinator::begin_steps_in_turn() {
   std::vector<JobRecord*> at_border;
   for (auto& [id, record] : jobs_) {
     if (record->active && !record->step_begun && !record->flying &&
@@ -34,6 +44,7 @@ void Coordinator::begin_steps() {
       at_border.push_back(record.get());
     }
   }
+  give_back_memory_that_others_want(at_border);
   // Those that wait for host memory come first, in the order in which they began to wait.
   std::stable_sort(at_border.begin(), at_border.end(), [](const auto* a, const auto* b) {
     const auto place = [](const JobRecord* record) {
@@ -75,18 +86,26 @@ bool Coordinator::take_batch(JobRecord& record) {
   return true;
 }
 
-// All of a step's host memory at once, or none. A job that holds some gives it back at its border
-// when others wait, so that nobody waits while holding part of what another needs.
-bool Coordinator::take_step_memory(JobRecord& record) {
-  const bool others_wait = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
-    return entry.second.get() != &record && entry.second->memory_ticket > 0 &&
-           !entry.second->ending;
-  });
-  if (record.memory && !others_wait) return true;
-  if (record.memory) {
-    if (record.undrained > 0 || record.updates_outstanding > 0) return false;
-    release_step_memory(record);
+// A job keeps its step's memory from step to step while nobody else wants it. This comes before
+// anybody is served: what is given back later would find the waiters asleep.
+void Coordinator::give_back_memory_that_others_want(const std::vector<JobRecord*>& at_border) {
+  for (JobRecord* record : at_border) {
+    const bool settled = record->undrained == 0 && record->updates_outstanding == 0;
+    if (record->memory && settled && others_wait_for_memory(*record)) release_step_memory(*record);
   }
+}
+
+bool Coordinator::others_wait_for_memory(const JobRecord& record) const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
+    const JobRecord& other = *entry.second;
+    return &other != &record && other.memory_ticket > 0 && !other.ending;
+  });
+}
+
+// All of a step's host memory at once, or none, so that nobody waits while holding part of what
+// another needs. A job that still drains what others want waits with it for the moment.
+bool Coordinator::take_step_memory(JobRecord& record) {
+  if (record.memory) return !others_wait_for_memory(record);
   const bool my_turn = std::none_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
     const JobRecord& other = *entry.second;
     return &other != &record && other.memory_ticket > 0 && !other.ending &&

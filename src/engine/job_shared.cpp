@@ -38,12 +38,13 @@ const char* to_string(JobState state) {
 }
 
 JobShared::JobShared(JobId id, std::string name, std::int64_t max_steps, Plan plan,
-                     std::function<void()> request_cancel)
+                     std::function<void()> request_cancel, std::function<void()> memory_released)
     : id_(id),
       name_(std::move(name)),
       max_steps_(max_steps),
       plan_(std::move(plan)),
-      request_cancel_(std::move(request_cancel)) {}
+      request_cancel_(std::move(request_cancel)),
+      memory_released_(std::move(memory_released)) {}
 
 void JobShared::begin(Nanoseconds now) {
   MutexLock lock(mutex_);
@@ -136,9 +137,14 @@ std::shared_ptr<const void> JobShared::lease() {
 }
 
 void JobShared::release_weights() {
-  Weights dropped;  // freed outside the lock
-  MutexLock lock(mutex_);
-  if (lease_.expired()) dropped.swap(weights_);
+  Weights dropped;
+  {
+    MutexLock lock(mutex_);
+    if (lease_.expired()) dropped.swap(weights_);
+  }
+  if (dropped.empty()) return;
+  dropped.clear();  // outside the lock, and before anyone is told
+  memory_released_();
 }
 
 const std::string& JobShared::sha256() const { return sha256_; }

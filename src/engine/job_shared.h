@@ -17,7 +17,7 @@ namespace hydra {
 class JobShared : public std::enable_shared_from_this<JobShared> {
  public:
   JobShared(JobId id, std::string name, std::int64_t max_steps, Plan plan,
-            std::function<void()> request_cancel);
+            std::function<void()> request_cancel, std::function<void()> memory_released);
 
   JobId id() const { return id_; }
   const std::string& name() const { return name_; }
@@ -46,6 +46,7 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   const std::int64_t max_steps_;
   const Plan plan_;
   const std::function<void()> request_cancel_;
+  const std::function<void()> memory_released_;  ///< called once the final weights are gone
 
   mutable Mutex mutex_;
   mutable ConditionVariable ended_;

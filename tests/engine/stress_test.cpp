@@ -2,6 +2,8 @@
 // anything. A few seeds in the everyday run, 200 with HYDRA_LONG.
 
 #include <map>
+#include <optional>
+#include <thread>
 
 #include "engine_fixture.h"
 #include "hydra/core/random.h"
@@ -106,6 +108,23 @@ TEST(StressTest, MoreJobsThanHostMemoryHoldsRunOneAfterAnother) {
     const JobHandle handle = runtime.submit(expected.jobs[i]);
     ASSERT_EQ(handle.wait(), JobState::kCompleted);
   }
+}
+
+TEST(StressTest, AQueuedJobStartsWhenTheLastHandleOfAFinishedOneGoes) {
+  const Expected& expected = expected_of("gpt2", true);
+  RuntimeOptions options = test_runtime(1, expected.smallest);
+  {
+    Runtime planning(test_runtime(1, expected.smallest));
+    const Plan plan = planning.plan(expected.jobs[0]);
+    options.host_memory = plan.host_state + plan.host_step;
+  }
+  Runtime runtime(std::move(options));
+  std::optional<JobHandle> first = runtime.submit(expected.jobs[0]);
+  const JobHandle second = runtime.submit(expected.jobs[1]);
+  ASSERT_EQ(first->wait(), JobState::kCompleted);
+  EXPECT_EQ(second.status().state, JobState::kQueued);
+  first.reset();
+  expect_plain_bits(second, expected.results[1]);
 }
 
 TEST(StressTest, CancellingAtAnyMomentBalancesTheBudgets) {
