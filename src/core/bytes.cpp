@@ -37,18 +37,19 @@ constexpr std::array<std::pair<std::string_view, double>, 13> kUnits{{
 }  // namespace
 
 Bytes parse_bytes(std::string_view text) {
-  double number = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  long double number = 0;  // holds every whole number up to the largest that is accepted
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc() || !std::isfinite(number) || number < 0) refuse(text);
   std::string unit;
-  for (const char* c = rest; c != text.data() + text.size(); ++c) {
-    if (*c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
+  for (const char* c = std::find_if(rest, end, [](char at) { return at != ' '; }); c != end; ++c) {
+    unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*c)));
   }
   const auto found = std::find_if(kUnits.begin(), kUnits.end(),
                                   [&](const auto& entry) { return entry.first == unit; });
   if (found == kUnits.end()) refuse(text);
-  const double bytes = std::round(number * found->second);
-  if (bytes > 4.6e18) refuse(text);
+  const long double bytes = std::round(number * found->second);
+  if (bytes > 0x1p62L) refuse(text);
   return Bytes(static_cast<std::int64_t>(bytes));
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "hydra/core/error.h"
+#include "hydra/core/random.h"
 
 namespace hydra {
 namespace {
@@ -42,6 +43,54 @@ TEST(ErrorTest, OutOfDeviceMemoryNamesTheDeviceTheNumbersAndTheWayOut) {
     EXPECT_NE(message.find(part), std::string::npos) << part;
   }
   EXPECT_TRUE(error.retryable());
+}
+
+TEST(BytesTest, ParsesUpToTwoToTheSixtyTwoExactly) {
+  EXPECT_EQ(parse_bytes("4194304TiB"), Bytes(std::int64_t{1} << 62));
+  EXPECT_THROW(parse_bytes("4194305TiB"), InvalidArgument);
+  EXPECT_EQ(parse_bytes("9007199254740993"), Bytes(9007199254740993));  // no double holds it
+  EXPECT_EQ(parse_bytes("0"), 0_B);
+}
+
+TEST(BytesTest, RefusesSpacesWithinANumberOrAUnit) {
+  for (const char* text : {" 1", "1 2", "1 M iB", "MiB 1"}) {
+    EXPECT_THROW(parse_bytes(text), InvalidArgument) << text;
+  }
+  EXPECT_EQ(parse_bytes("1  MiB"), 1_MiB);
+}
+
+TEST(BytesTest, TheRefusalQuotesTheText) {
+  try {
+    parse_bytes("12 parsecs");
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("\"12 parsecs\""), std::string::npos);
+  }
+}
+
+TEST(BytesTest, WhatIsWrittenIsReadBackWithinItsDecimals) {
+  SplitMix64 random(11);
+  for (int round = 0; round < 1000; ++round) {
+    const Bytes bytes(static_cast<std::int64_t>(random.next() >> (3 + random.below(60))));
+    const double read = static_cast<double>(parse_bytes(to_string(bytes)).count());
+    // Two decimals of a number that is at least 1: half a percent.
+    EXPECT_NEAR(read, static_cast<double>(bytes.count()),
+                0.005 * static_cast<double>(bytes.count()));
+  }
+}
+
+TEST(BytesTest, NegativeDifferencesAreShownAsSuch) {
+  EXPECT_EQ(to_string(1_KiB - 3_KiB), "-2.00 KiB");
+  EXPECT_LT(1_KiB - 3_KiB, 0_B);
+}
+
+TEST(BytesTest, AddsAndMultiplies) {
+  Bytes sum = 1_KiB;
+  sum += 24_B;
+  sum -= 48_B;
+  EXPECT_EQ(sum, 1000_B);
+  EXPECT_EQ(3 * sum, sum * 3);
+  EXPECT_EQ((sum * 3).count(), 3000);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <bit>
 #include <set>
 
 namespace hydra {
@@ -23,6 +25,34 @@ TEST(RandomTest, MixedSeedsDependOnEveryNumberAndItsPlace) {
                                 mix_seed(1, {2}), mix_seed(1, {2, 3, 0})};
   EXPECT_EQ(seeds.size(), 5U);
   EXPECT_EQ(mix_seed(1, {2, 3}), mix_seed(1, {2, 3}));
+}
+
+TEST(RandomTest, BelowGivesEveryValueAboutEquallyOften) {
+  SplitMix64 random(99);
+  std::array<int, 7> counts{};
+  constexpr int kDraws = 70000;
+  for (int i = 0; i < kDraws; ++i) ++counts[random.below(7)];
+  // 10000 each with a standard deviation of 93: six of them.
+  for (const int count : counts) EXPECT_NEAR(count, kDraws / 7, 560);
+}
+
+TEST(RandomTest, BelowHonoursTheEndsOfItsRange) {
+  SplitMix64 random(3);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(random.below(1), 0U);
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  for (int i = 0; i < 100; ++i) EXPECT_LT(random.below(kMost), kMost);
+  // Half of all raw numbers are rejected at this bound.
+  constexpr std::uint64_t kHalf = (std::uint64_t{1} << 63) + 1;
+  for (int i = 0; i < 100; ++i) EXPECT_LT(random.below(kHalf), kHalf);
+}
+
+TEST(RandomTest, NeighbouringSeedsDifferInAboutHalfOfTheirBits) {
+  int different = 0;
+  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+    different += std::popcount(mix_seed(seed, {7}) ^ mix_seed(seed + 1, {7}));
+    different += std::popcount(mix_seed(seed, {7}) ^ mix_seed(seed, {8}));
+  }
+  EXPECT_NEAR(different, 200 * 32, 350);  // standard deviation 57
 }
 
 }  // namespace

@@ -30,5 +30,32 @@ TEST(Sha256Test, DoesNotDependOnHowTheDataIsCut) {
   }
 }
 
+TEST(Sha256Test, GivesTheDigestOfTwoBlocks) {
+  EXPECT_EQ(digest("abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmn"
+                   "hijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu",
+                   112),
+            "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
+}
+
+// Python's hashlib gave the digest of these 200 digests.
+TEST(Sha256Test, AgreesWithAnotherImplementationOnEveryLengthAroundABlock) {
+  std::string digests;
+  for (int length = 0; length < 200; ++length) {
+    std::string text;
+    for (int i = 0; i < length; ++i) text += static_cast<char>(i * 7 + length);
+    digests += digest(text, 64);
+  }
+  EXPECT_EQ(digest(digests, digests.size()),
+            "b8f5d54cfd1cbbcae2003d1365d9fab7e5bc61813fa3486ee6a6a6bf38db4745");
+}
+
+TEST(Sha256Test, AnEmptyPieceChangesNothing) {
+  Sha256 sha;
+  sha.update({});
+  sha.update(std::as_bytes(std::span("abc", 3)));
+  sha.update({});
+  EXPECT_EQ(sha.hex_digest(), digest("abc", 3));
+}
+
 }  // namespace
 }  // namespace hydra
