@@ -1,6 +1,7 @@
 #include "device/device_heap.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -26,6 +27,7 @@ DeviceHeap::~DeviceHeap() {
 
 Bytes DeviceHeap::rounded(Bytes bytes) noexcept {
   if (bytes <= Bytes(0)) return Bytes(kClassBytes);
+  if (bytes.count() > INT64_MAX - PagePool::kPageBytes) return bytes;  // fits no budget anyway
   return bytes < Bytes(kSmallBytes) ? bytes.rounded_up(kClassBytes)
                                     : bytes.rounded_up(PagePool::kPageBytes);
 }
@@ -34,7 +36,7 @@ void* DeviceHeap::allocate(Bytes bytes) {
   const Bytes size = rounded(bytes);
   MutexLock lock(mutex_);
   const bool planted = allocations_++ == fail_at_;
-  if (planted || in_use_ + size > budget_) {
+  if (planted || size > budget_ - in_use_) {
     throw OutOfDeviceMemory(device_, bytes, in_use_, budget_);
   }
   void* data = nullptr;

@@ -184,6 +184,7 @@ PagePool::PagePool(Bytes capacity) : impl_(std::make_unique<Impl>(capacity)) {
 PagePool::~PagePool() { trim(); }
 
 std::byte* PagePool::allocate(Bytes bytes) {
+  if (bytes.count() > impl_->capacity) return nullptr;  // so that no sum below overflows
   const std::int64_t wanted = std::max(bytes, Bytes(1)).rounded_up(kPageBytes).count();
   MutexLock lock(impl_->mutex);
   if (impl_->used + wanted > impl_->capacity) return nullptr;

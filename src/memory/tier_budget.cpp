@@ -72,7 +72,7 @@ TierBudget::TierBudget(std::string name, Bytes capacity)
 std::optional<Reservation> TierBudget::try_reserve(Bytes bytes) {
   HYDRA_CHECK(bytes >= Bytes(0), "a negative reservation: " + to_string(bytes));
   MutexLock lock(state_->mutex);
-  if (state_->reserved + bytes > state_->capacity) return std::nullopt;
+  if (bytes > state_->capacity - state_->reserved) return std::nullopt;
   state_->reserved += bytes;
   state_->peak = std::max(state_->peak, state_->reserved);
   Reservation granted;

@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstring>
+#include <thread>
 #include <vector>
 
+#include "hydra/core/error.h"
 #include "hydra/core/random.h"
+#include "hydra/testing/sweep.h"
 
 namespace hydra {
 namespace {
@@ -34,7 +38,7 @@ TEST(PagePoolTest, FailsExactlyWhenUsedAndRequestExceedTheCapacityWhateverTheOrd
   SplitMix64 random(7);
   std::vector<Held> held;
   std::int64_t used = 0;
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < testing::sweep_rounds(3000); ++round) {
     const auto wanted = static_cast<std::int64_t>(random.below(2 << 20)) + 1;
     const std::int64_t rounded = Bytes(wanted).rounded_up(PagePool::kPageBytes).count();
     if (random.below(2) == 0 || held.empty()) {
@@ -83,6 +87,209 @@ TEST(PagePoolTest, TrimGivesFreePagesBack) {
   EXPECT_EQ(pool.stats().free_warm, Bytes(1 << 20));
   pool.trim();
   EXPECT_EQ(pool.stats().free_warm, Bytes(0));
+}
+
+constexpr std::int64_t kPage = PagePool::kPageBytes;
+
+/// Every page holds its own number, so that a page that is lost or moved twice is seen.
+void number_pages(std::byte* data, std::int64_t bytes, std::int64_t first) {
+  for (std::int64_t at = 0; at < bytes; at += kPage) {
+    const std::int64_t number = first + at / kPage;
+    std::memcpy(data + at, &number, sizeof number);
+    std::memcpy(data + at + kPage - 8, &number, sizeof number);
+  }
+}
+
+bool pages_are_numbered(const std::byte* data, std::int64_t bytes, std::int64_t first) {
+  for (std::int64_t at = 0; at < bytes; at += kPage) {
+    std::int64_t front = 0;
+    std::int64_t back = 0;
+    std::memcpy(&front, data + at, sizeof front);
+    std::memcpy(&back, data + at + kPage - 8, sizeof back);
+    if (front != first + at / kPage || back != front) return false;
+  }
+  return true;
+}
+
+TEST(PagePoolTest, RoundsUpToPagesAndCountsTheRoundedBytes) {
+  PagePool pool(Bytes(4 * kPage));
+  std::byte* one = pool.allocate(Bytes(1));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(one) % kPage, 0U);
+  EXPECT_EQ(pool.stats().used, Bytes(kPage));
+  std::byte* none = pool.allocate(Bytes(0));
+  ASSERT_NE(none, nullptr);
+  EXPECT_NE(none, one);
+  EXPECT_EQ(pool.stats().used, Bytes(2 * kPage));
+  EXPECT_EQ(pool.allocate(Bytes(2 * kPage + 1)), nullptr);
+  std::byte* rest = pool.allocate(Bytes(2 * kPage));
+  EXPECT_NE(rest, nullptr);
+  pool.free(one, Bytes(1));
+  pool.free(none, Bytes(0));
+  pool.free(rest, Bytes(2 * kPage));
+  EXPECT_EQ(pool.stats().used, Bytes(0));
+  EXPECT_EQ(pool.stats().peak_used, Bytes(4 * kPage));
+}
+
+TEST(PagePoolTest, ARequestBeyondEverythingIsRefusedAndLosesNothing) {
+  PagePool pool(Bytes(1 << 20));
+  pool.free(pool.allocate(Bytes(1 << 20)), Bytes(1 << 20));
+  EXPECT_EQ(pool.allocate(Bytes((1 << 20) + 1)), nullptr);
+  EXPECT_EQ(pool.allocate(Bytes(INT64_MAX)), nullptr);
+  EXPECT_EQ(pool.stats().free_warm, Bytes(1 << 20));  // the refusal gave no page away
+}
+
+TEST(PagePoolTest, ANegativeCapacityIsRefused) {
+  EXPECT_THROW(PagePool(Bytes(-1)), InvalidArgument);
+}
+
+TEST(PagePoolTest, AWarmRangeIsHandedOutAgainWithoutFreshPages) {
+  PagePool pool(Bytes(8 << 20));
+  for (int i = 0; i < 10; ++i) pool.free(pool.allocate(Bytes(3 << 20)), Bytes(3 << 20));
+  EXPECT_EQ(pool.stats().fresh_pages, (3 << 20) / kPage);
+  EXPECT_EQ(pool.stats().stitched_ranges, 0);
+}
+
+TEST(PagePoolTest, StitchingLeavesTheNeighboursContentAsItWas) {
+  constexpr std::int64_t kPiece = 256 << 10;
+  constexpr int kPieces = 32;
+  PagePool pool(Bytes(kPieces * kPiece));
+  std::vector<std::byte*> pieces;
+  for (int i = 0; i < kPieces; ++i) {
+    pieces.push_back(pool.allocate(Bytes(kPiece)));
+    number_pages(pieces.back(), kPiece, 1000 * i);
+  }
+  for (int i = 0; i < kPieces; i += 2)
+    pool.free(pieces[static_cast<std::size_t>(i)], Bytes(kPiece));
+  const std::int64_t large_bytes = kPieces / 2 * kPiece;
+  std::byte* large = pool.allocate(Bytes(large_bytes));
+  ASSERT_NE(large, nullptr);
+  EXPECT_EQ(pool.stats().stitched_ranges, 1);
+  number_pages(large, large_bytes, 1 << 20);
+  for (int i = 1; i < kPieces; i += 2) {
+    EXPECT_TRUE(pages_are_numbered(pieces[static_cast<std::size_t>(i)], kPiece, 1000 * i)) << i;
+  }
+  EXPECT_TRUE(pages_are_numbered(large, large_bytes, 1 << 20));
+  pool.free(large, Bytes(large_bytes));
+  for (int i = 1; i < kPieces; i += 2)
+    pool.free(pieces[static_cast<std::size_t>(i)], Bytes(kPiece));
+  EXPECT_EQ(pool.stats().used, Bytes(0));
+}
+
+TEST(PagePoolTest, ContentSurvivesStitchingWhileHeldUnderRandomLoads) {
+  constexpr std::int64_t kCapacity = 32 << 20;
+  struct Range {
+    std::byte* data;
+    std::int64_t bytes;
+    std::int64_t first;
+  };
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(testing::sweep_rounds(4));
+       ++seed) {
+    PagePool pool{Bytes(kCapacity)};
+    SplitMix64 random(seed);
+    std::vector<Range> held;
+    std::int64_t next = 0;
+    for (int round = 0; round < 600; ++round) {
+      const auto pages = static_cast<std::int64_t>(random.below(random.below(4) == 0 ? 2000 : 60));
+      const std::int64_t bytes = (pages + 1) * kPage;
+      std::byte* data = pool.allocate(Bytes(bytes));
+      if (data != nullptr) {
+        number_pages(data, bytes, next);
+        held.push_back({data, bytes, next});
+        next += pages + 1;
+      }
+      while (data == nullptr || random.below(3) == 0) {
+        if (held.empty()) break;
+        const auto at = static_cast<std::ptrdiff_t>(random.below(held.size()));
+        const Range range = held[static_cast<std::size_t>(at)];
+        ASSERT_TRUE(pages_are_numbered(range.data, range.bytes, range.first));
+        pool.free(range.data, Bytes(range.bytes));
+        held.erase(held.begin() + at);
+        if (data == nullptr && random.below(2) == 0) break;
+      }
+      if (random.below(50) == 0) {
+        const Bytes most(static_cast<std::int64_t>(random.below(4 << 20)));
+        pool.trim_to(most);
+        EXPECT_LE(pool.stats().free_warm, most);
+      }
+      const auto stats = pool.stats();
+      ASSERT_LE(stats.used + stats.free_warm, stats.capacity);
+    }
+    for (const Range& range : held) {
+      EXPECT_TRUE(pages_are_numbered(range.data, range.bytes, range.first));
+      pool.free(range.data, Bytes(range.bytes));
+    }
+    EXPECT_EQ(pool.stats().used, Bytes(0));
+  }
+}
+
+TEST(PagePoolTest, TrimToKeepsWhatIsAllowedAndGivesTheRestBack) {
+  PagePool pool(Bytes(16 * kPage));
+  std::byte* data = pool.allocate(Bytes(16 * kPage));
+  pool.free(data, Bytes(16 * kPage));
+  pool.trim_to(Bytes(100 * kPage));
+  EXPECT_EQ(pool.stats().free_warm, Bytes(16 * kPage));
+  pool.trim_to(Bytes(5 * kPage));
+  EXPECT_EQ(pool.stats().free_warm, Bytes(5 * kPage));
+  pool.trim_to(Bytes(5 * kPage - 1));  // not a whole page less: a whole one goes
+  EXPECT_EQ(pool.stats().free_warm, Bytes(4 * kPage));
+  std::byte* again = pool.allocate(Bytes(16 * kPage));
+  ASSERT_NE(again, nullptr);
+  number_pages(again, 16 * kPage, 0);
+  pool.free(again, Bytes(16 * kPage));
+}
+
+TEST(PagePoolTest, AlternatingSizesSettleIntoAStateWithoutFreshPages) {
+  // As jobs do that take turns: the sum always fits, the sizes differ.
+  PagePool pool(Bytes(24 << 20));
+  const auto turn = [&](std::int64_t bytes) {
+    std::vector<std::byte*> parts;
+    for (std::int64_t at = 0; at + bytes <= 24 << 20; at += bytes) {
+      parts.push_back(pool.allocate(Bytes(bytes)));
+      ASSERT_NE(parts.back(), nullptr);
+      number_pages(parts.back(), bytes, at);
+    }
+    for (std::byte* part : parts) pool.free(part, Bytes(bytes));
+  };
+  for (int i = 0; i < 3; ++i) {
+    turn(3 << 20);
+    turn(4 << 20);
+  }
+  const std::int64_t fresh = pool.stats().fresh_pages;
+  for (int i = 0; i < 5; ++i) {
+    turn(3 << 20);
+    turn(4 << 20);
+    turn(2 << 20);
+  }
+  EXPECT_EQ(pool.stats().fresh_pages, fresh);
+}
+
+TEST(PagePoolTest, ThreadsNeverShareAPageNorExceedTheCapacity) {
+  PagePool pool(Bytes(8 << 20));
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&pool, t] {
+      SplitMix64 random(t);
+      std::vector<std::pair<std::byte*, std::int64_t>> held;
+      const auto owner = static_cast<std::int64_t>(t << 32);
+      for (int round = 0; round < testing::sweep_rounds(400); ++round) {
+        const std::int64_t bytes = static_cast<std::int64_t>(1 + random.below(200)) * kPage;
+        if (std::byte* data = pool.allocate(Bytes(bytes))) {
+          number_pages(data, bytes, owner);
+          held.emplace_back(data, bytes);
+        }
+        while (held.size() > 4 || (!held.empty() && random.below(3) == 0)) {
+          EXPECT_TRUE(pages_are_numbered(held.front().first, held.front().second, owner));
+          pool.free(held.front().first, Bytes(held.front().second));
+          held.erase(held.begin());
+        }
+        const auto stats = pool.stats();
+        EXPECT_LE(stats.used + stats.free_warm, stats.capacity);
+      }
+      for (const auto& [data, bytes] : held) pool.free(data, Bytes(bytes));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(pool.stats().used, Bytes(0));
 }
 
 }  // namespace
