@@ -77,7 +77,7 @@ void CopyStream::perform_copy(const Operation& copy) {
   }
   hold_link(start, copy.bytes);
   const Nanoseconds taken = std::chrono::steady_clock::now() - start;
-  bytes_copied_ += copy.bytes.count();
+  if (!fails) bytes_copied_ += copy.bytes.count();
   busy_ns_ += taken.count();
   if (options_.trace != nullptr && options_.clock != nullptr && options_.trace->enabled()) {
     TraceEvent event;

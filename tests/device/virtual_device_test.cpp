@@ -2,15 +2,23 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <chrono>
+#include <cmath>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hydra/core/error.h"
+#include "hydra/core/mutex.h"
 #include "hydra/core/random.h"
+#include "hydra/core/trace.h"
 #include "hydra/device/current_device.h"
+#include "hydra/testing/device_conformance.h"
+#include "hydra/testing/sweep.h"
 
 namespace hydra {
 namespace {
@@ -27,117 +35,213 @@ VirtualDeviceOptions settings(const std::string& kind) {
   return options;
 }
 
-class VirtualDeviceTest : public ::testing::TestWithParam<std::string> {
- protected:
-  VirtualDevice device_{settings(GetParam())};
+testing::DeviceKind kind(const std::string& name) {
+  return {name, [name] { return std::make_unique<VirtualDevice>(settings(name)); },
+          [](Device& device, std::int64_t n) {
+            dynamic_cast<VirtualDevice&>(device).fail_copy_after(n);
+          }};
+}
+
+}  // namespace
+
+namespace testing {
+INSTANTIATE_TEST_SUITE_P(VirtualDevices, DeviceConformanceTest,
+                         ::testing::Values(kind("default"), kind("throttled"), kind("delayed"),
+                                           kind("poisoned")),
+                         kind_name);
+}  // namespace testing
+
+namespace {
+
+VirtualDeviceOptions small_device() {
+  VirtualDeviceOptions options;
+  options.memory = Bytes(1 << 20);
+  return options;
+}
+
+/// Counts spans; the names of tracks are the device's own.
+class SpanSink final : public TraceSink {
+ public:
+  bool enabled() const noexcept override { return true; }
+  void record(TraceEvent event) noexcept override {
+    MutexLock lock(mutex_);
+    events_.push_back(std::move(event));
+  }
+  std::vector<TraceEvent> events() {
+    MutexLock lock(mutex_);
+    return events_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<TraceEvent> events_ HYDRA_GUARDED_BY(mutex_);
 };
 
-TEST_P(VirtualDeviceTest, ARequestBeyondTheBudgetIsATypedErrorAfterWhichTheDeviceWorksOn) {
-  DeviceBuffer most(device_, Bytes(900 << 10));
-  EXPECT_THROW(DeviceBuffer(device_, Bytes(200 << 10)), OutOfDeviceMemory);
-  most.release();
-  EXPECT_NO_THROW(DeviceBuffer(device_, Bytes(1 << 20)));
-  EXPECT_EQ(device_.stats().in_use, Bytes(0));
+TEST(VirtualDeviceTest, RoundsSmallRequestsToSixtyFourBytesAndLargeOnesToPages) {
+  const VirtualDevice device(small_device());
+  EXPECT_EQ(device.allocation_size(Bytes(0)), Bytes(64));
+  EXPECT_EQ(device.allocation_size(Bytes(1)), Bytes(64));
+  EXPECT_EQ(device.allocation_size(Bytes(65)), Bytes(128));
+  EXPECT_EQ(device.allocation_size(Bytes((16 << 10) - 1)), Bytes(16 << 10));
+  EXPECT_EQ(device.allocation_size(Bytes((16 << 10) + 1)), Bytes(20 << 10));
 }
 
-TEST_P(VirtualDeviceTest, CopiesGoThereAndBack) {
-  std::vector<int> from(10000, 42);
-  std::vector<int> to(10000, 0);
-  const Bytes size(static_cast<std::int64_t>(from.size() * sizeof(int)));
-  DeviceBuffer buffer(device_, size);
-  const Event up = device_.upload().copy(buffer.data(), from.data(), size);
-  device_.download().wait(up);
-  device_.download().copy(to.data(), buffer.data(), size).wait();
-  EXPECT_EQ(from, to);
-  EXPECT_EQ(device_.stats().uploaded, size);
-  EXPECT_EQ(device_.stats().downloaded, size);
-}
-
-TEST_P(VirtualDeviceTest, AStreamKeepsItsOrder) {
-  std::vector<char> a(1000, 'a');
-  std::vector<char> b(1000, 'b');
-  DeviceBuffer buffer(device_, Bytes(1000));
-  for (int i = 0; i < 20; ++i) {
-    device_.upload().copy(buffer.data(), a.data(), Bytes(1000));
-    device_.upload().copy(buffer.data(), b.data(), Bytes(1000));
+TEST(VirtualDeviceTest, ABudgetThatIsNotWholePagesIsHonouredToTheByte) {
+  VirtualDeviceOptions options;
+  options.memory = Bytes((256 << 10) + 100);
+  VirtualDevice device(options);
+  SplitMix64 random(8);
+  std::vector<DeviceBuffer> held;
+  for (int round = 0; round < testing::sweep_rounds(3000); ++round) {
+    const Bytes size(static_cast<std::int64_t>(random.below(random.below(2) == 0 ? 3000 : 90000)));
+    const bool fits = device.stats().in_use + device.allocation_size(size) <= device.budget();
+    try {
+      held.emplace_back(device, size);
+      EXPECT_TRUE(fits);
+    } catch (const OutOfDeviceMemory&) {
+      EXPECT_FALSE(fits);
+      held.erase(held.begin(), held.begin() + static_cast<std::ptrdiff_t>(held.size() / 2));
+    }
+    EXPECT_LE(device.stats().held, device.budget());
   }
-  device_.upload().record().wait();
-  EXPECT_EQ(std::memcmp(buffer.data(), b.data(), 1000), 0);
 }
 
-TEST_P(VirtualDeviceTest, TasksRunInOrderWithTheDeviceCurrent) {
-  std::vector<int> order;
-  std::promise<void> done;
-  std::atomic<bool> current{true};
-  for (int i = 0; i < 10; ++i) {
-    device_.submit([&, i] {
-      current = current && current_device() == &device_;
-      order.push_back(i);
-    });
+TEST(VirtualDeviceTest, FreedMemoryIsPoisonedWhenAskedFor) {
+  VirtualDeviceOptions options = small_device();
+  options.faults.poison_on_release = true;
+  VirtualDevice device(options);
+  for (const std::int64_t size : {64, 100, 16 << 10, 300000}) {
+    std::byte* data = nullptr;
+    {
+      const DeviceBuffer buffer(device, Bytes(size));
+      data = buffer.data();
+      std::memset(data, 1, static_cast<std::size_t>(size));
+    }
+    const DeviceBuffer again(device, Bytes(size));  // the same memory, still warm
+    ASSERT_EQ(again.data(), data) << size;
+    for (std::int64_t i = 0; i < size; ++i) {
+      ASSERT_EQ(std::to_integer<int>(again.data()[i]), 0xDB) << i << " of " << size;
+    }
   }
-  device_.submit([&] { done.set_value(); });
-  done.get_future().wait();
-  EXPECT_TRUE(current);
-  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
-  EXPECT_EQ(current_device(), nullptr);
 }
 
-TEST_P(VirtualDeviceTest, AFailedCopyCarriesItsFailureAndTheStreamGoesOn) {
-  char from = 'x';
-  DeviceBuffer buffer(device_, Bytes(1));
-  device_.fail_copy_after(0);
-  const Event failed = device_.upload().copy(buffer.data(), &from, Bytes(1));
-  EXPECT_THROW(failed.wait(), DeviceError);
-  EXPECT_NO_THROW(device_.upload().copy(buffer.data(), &from, Bytes(1)).wait());
-}
-
-TEST_P(VirtualDeviceTest, CallbacksRunOnceBeforeAndAfterFiring) {
-  std::atomic<int> calls{0};
-  char from = 'x';
-  DeviceBuffer buffer(device_, Bytes(1));
-  const Event event = device_.upload().copy(buffer.data(), &from, Bytes(1));
-  event.then([&] { ++calls; });
-  event.wait();
-  device_.upload().record().wait();
-  event.then([&] { ++calls; });
-  EXPECT_EQ(calls, 2);
-}
-
-TEST_P(VirtualDeviceTest, HeldNeverExceedsTheBudgetUnderRandomLoadsOfSeveralThreads) {
-  std::vector<std::thread> threads;
-  for (std::uint64_t t = 0; t < 3; ++t) {
-    threads.emplace_back([this, t] {
-      SplitMix64 random(t);
-      std::vector<DeviceBuffer> held;
-      for (int i = 0; i < 600; ++i) {
-        try {
-          held.emplace_back(
-              device_,
-              Bytes(static_cast<std::int64_t>(random.below(random.below(2) == 0 ? 2000 : 200000))));
-        } catch (const OutOfDeviceMemory&) {
-          held.clear();
-        }
-        if (held.size() > 6) held.erase(held.begin());
-        EXPECT_LE(device_.stats().held, device_.budget());
+TEST(VirtualDeviceTest, EveryPlantedAllocationFailureHitsThatAllocationAlone) {
+  constexpr std::int64_t kAllocations = 8;
+  for (std::int64_t failing = 0; failing <= kAllocations; ++failing) {
+    VirtualDeviceOptions options = small_device();
+    options.faults.fail_allocation = failing < kAllocations ? failing : -1;
+    VirtualDevice device(options);
+    std::vector<std::int64_t> failed;
+    std::vector<DeviceBuffer> held;
+    for (std::int64_t i = 0; i < kAllocations; ++i) {
+      try {
+        held.emplace_back(device, Bytes(i % 2 == 0 ? 100 : 30000));
+      } catch (const OutOfDeviceMemory&) {
+        failed.push_back(i);
       }
-    });
+    }
+    EXPECT_EQ(failed, failing < kAllocations ? std::vector{failing} : std::vector<std::int64_t>{});
+    EXPECT_EQ(device.allocations(), kAllocations);
+    held.clear();
+    EXPECT_EQ(device.stats().in_use, Bytes(0));
   }
-  for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(device_.stats().in_use, Bytes(0));
 }
 
-TEST_P(VirtualDeviceTest, ClosingRunsWhatWasSubmittedAndRefusesMore) {
-  std::atomic<int> ran{0};
-  for (int i = 0; i < 5; ++i) device_.submit([&] { ++ran; });
-  device_.close();
-  device_.close();
-  EXPECT_EQ(ran, 5);
-  EXPECT_THROW(device_.submit([] {}), InternalError);
+TEST(VirtualDeviceTest, APlantedFailureCanBeArmedAndDisarmedWhileItRuns) {
+  VirtualDevice device(small_device());
+  { const DeviceBuffer buffer(device, Bytes(1)); }
+  device.fail_allocation_after(1);
+  EXPECT_NO_THROW(DeviceBuffer(device, Bytes(1)));
+  EXPECT_THROW(DeviceBuffer(device, Bytes(1)), OutOfDeviceMemory);
+  EXPECT_NO_THROW(DeviceBuffer(device, Bytes(1)));
+  device.fail_allocation_after(0);
+  device.fail_allocation_after(-1);
+  EXPECT_NO_THROW(DeviceBuffer(device, Bytes(1)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Settings, VirtualDeviceTest,
-                         ::testing::Values("default", "throttled", "delayed", "poisoned"),
-                         [](const auto& info) { return info.param; });
+TEST(VirtualDeviceTest, EveryPlantedCopyFailureHitsThatCopyAloneOfBothDirections) {
+  constexpr std::int64_t kCopies = 6;
+  for (std::int64_t failing = 0; failing <= kCopies; ++failing) {
+    VirtualDeviceOptions options = small_device();
+    options.faults.fail_copy = failing < kCopies ? failing : -1;
+    VirtualDevice device(options);
+    const DeviceBuffer buffer(device, Bytes(100));
+    std::vector<std::byte> host(100);
+    std::vector<std::int64_t> failed;
+    for (std::int64_t i = 0; i < kCopies; ++i) {
+      const Event event = i % 2 == 0
+                              ? device.upload().copy(buffer.data(), host.data(), Bytes(100))
+                              : device.download().copy(host.data(), buffer.data(), Bytes(100));
+      try {
+        event.wait();
+      } catch (const DeviceError& error) {
+        EXPECT_TRUE(error.retryable());
+        failed.push_back(i);
+      }
+    }
+    EXPECT_EQ(failed, failing < kCopies ? std::vector{failing} : std::vector<std::int64_t>{});
+    EXPECT_EQ(device.copies(), kCopies);
+  }
+}
+
+TEST(VirtualDeviceTest, CopiesThatFollowEachOtherShareTheLinkOfTheirDirection) {
+  VirtualDeviceOptions options = small_device();
+  options.link_bytes_per_second = 100e6;
+  VirtualDevice device(options);
+  std::vector<std::byte> host(500000);
+  const DeviceBuffer buffer(device, Bytes(500000));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 4; ++i) device.upload().copy(buffer.data(), host.data(), Bytes(500000));
+  device.upload().record().wait();
+  // 20 ms on the link, less the 0.2 ms that an oversleep may be made up for.
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::microseconds(19800));
+  EXPECT_GE(device.stats().upload_busy, std::chrono::microseconds(19000));
+}
+
+TEST(VirtualDeviceTest, LatencyIsAddedToEveryCopy) {
+  VirtualDeviceOptions options = small_device();
+  options.link_latency = std::chrono::milliseconds(3);
+  VirtualDevice device(options);
+  char from = 'x';
+  const DeviceBuffer buffer(device, Bytes(1));
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < 4; ++i) device.upload().copy(buffer.data(), &from, Bytes(1));
+  device.upload().record().wait();
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::microseconds(11800));
+}
+
+TEST(VirtualDeviceTest, EveryCopyIsASpanOnTheTrackOfItsDirection) {
+  SpanSink sink;
+  const SteadyClock clock;
+  VirtualDeviceOptions options = small_device();
+  options.trace = &sink;
+  options.clock = &clock;
+  VirtualDevice device(options);
+  std::vector<std::byte> host(2048);
+  const DeviceBuffer buffer(device, Bytes(2048));
+  device.upload().copy(buffer.data(), host.data(), Bytes(2048)).wait();
+  device.download().copy(host.data(), buffer.data(), Bytes(1024)).wait();
+  const auto events = sink.events();
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].track, "cpu0 upload");
+  EXPECT_EQ(events[1].track, "cpu0 download");
+  EXPECT_EQ(events[0].category, "copy");
+  EXPECT_EQ(events[0].arguments.front(), std::pair(std::string("bytes"), std::string("2048")));
+  EXPECT_EQ(events[1].arguments.front(), std::pair(std::string("bytes"), std::string("1024")));
+  EXPECT_GE(events[1].start, events[0].start + events[0].duration);
+  EXPECT_LE(events[1].start + events[1].duration, clock.now());
+}
+
+TEST(VirtualDeviceTest, TwoDevicesShareNothing) {
+  VirtualDevice first(small_device());
+  VirtualDevice second(small_device());
+  const DeviceBuffer all(first, Bytes(1 << 20));
+  EXPECT_NO_THROW(DeviceBuffer(second, Bytes(1 << 20)));
+  std::promise<Device*> inside;
+  second.submit([&] { inside.set_value(current_device()); });
+  EXPECT_EQ(inside.get_future().get(), &second);
+  EXPECT_EQ(second.stats().uploaded, Bytes(0));
+}
 
 TEST(ThrottledDeviceTest, ACopyTakesAtLeastItsTimeOnTheLink) {
   VirtualDeviceOptions options;
@@ -153,6 +257,37 @@ TEST(ThrottledDeviceTest, ACopyTakesAtLeastItsTimeOnTheLink) {
 
 TEST(VirtualDeviceOptionsTest, ADeviceWithoutMemoryIsRefused) {
   EXPECT_THROW(VirtualDevice(VirtualDeviceOptions{}), InvalidArgument);
+}
+
+TEST(VirtualDeviceOptionsTest, ADeviceWithoutANameOrWithANegativeLinkIsRefused) {
+  VirtualDeviceOptions options = small_device();
+  options.name = "";
+  EXPECT_THROW(VirtualDevice{options}, InvalidArgument);
+  for (const double rate : {-1.0, std::nan("")}) {
+    options = small_device();
+    options.link_bytes_per_second = rate;
+    EXPECT_THROW(VirtualDevice{options}, InvalidArgument) << rate;
+  }
+  options = small_device();
+  options.link_latency = Nanoseconds(-1);
+  EXPECT_THROW(VirtualDevice{options}, InvalidArgument);
+}
+
+TEST(ScopedCurrentDeviceTest, NestsAndBelongsToItsThread) {
+  VirtualDevice outer(small_device());
+  VirtualDevice inner(small_device());
+  EXPECT_EQ(current_device(), nullptr);
+  {
+    const ScopedCurrentDevice first(&outer);
+    EXPECT_EQ(current_device(), &outer);
+    {
+      const ScopedCurrentDevice second(&inner);
+      EXPECT_EQ(current_device(), &inner);
+      std::thread([] { EXPECT_EQ(current_device(), nullptr); }).join();
+    }
+    EXPECT_EQ(current_device(), &outer);
+  }
+  EXPECT_EQ(current_device(), nullptr);
 }
 
 }  // namespace
