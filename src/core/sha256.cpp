@@ -57,6 +57,7 @@ void Sha256::compress(const std::byte* block) {
 }
 
 void Sha256::update(std::span<const std::byte> data) {
+  if (data.empty()) return;  // its pointer may be null
   total_bytes_ += data.size();
   if (pending_bytes_ > 0) {
     const std::size_t taken = std::min(data.size(), pending_.size() - pending_bytes_);

@@ -317,7 +317,8 @@ Bytes ShardStore::missing(std::span<const PartId> parts, DeviceId device) const 
   Bytes total;
   for (const PartId id : parts) {
     const Part& part = impl_->part(id);
-    if (!part.copies.contains(device)) total += part.home.size();
+    const auto found = part.copies.find(device);
+    if (found == part.copies.end() || found->second.outdated) total += part.home.size();
   }
   return total;
 }
