@@ -44,7 +44,8 @@ struct PartSpec {
 ///
 /// A copy's life (per part and device):
 ///   absent   -> loading        a claim wants it and there is room
-///   loading  -> ready, absent  its upload is done; or has failed, or its part was written elsewhere
+///   loading  -> ready, absent  its upload is done; or has failed, or its part was written
+///   elsewhere
 ///                              meanwhile (the upload is then of an old version)
 ///   ready    -> absent         dropped: clean and unclaimed, or its part was written elsewhere
 ///   ready    -> leaving        dirty, and its room or its bytes are wanted: write-back started
