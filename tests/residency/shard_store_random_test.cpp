@@ -184,13 +184,18 @@ class ShardStoreRandomTest : public ShardStoreFixture,
   void write_by_host(PartId part) {
     Model& known = model_.at(part);
     if (known.host_writing) {
-      store().end_host_write(part);
-      known.host_writing = false;
+      end_host_write(part, known);
     } else if (store().idle(part) && store().settle(part)) {
-      known.content = ++contents_;
       known.host_writing = true;
-      fill(store().begin_host_write(part), known.size, known.content);
+      fill(store().begin_host_write(part), known.size, 0);  // a load that did not wait reads this
     }
+  }
+
+  void end_host_write(PartId part, Model& known) {
+    known.content = ++contents_;
+    known.host_writing = false;
+    fill(const_cast<std::byte*>(store().host_data(part)), known.size, known.content);
+    store().end_host_write(part);
   }
 
   void replace(PartId part) {
@@ -239,7 +244,12 @@ class ShardStoreRandomTest : public ShardStoreFixture,
     workspaces_.clear();
     while (!claims_.empty()) close(claims_.begin()->first);
     for (auto& [part, known] : model_) {
-      if (known.host_writing) store().end_host_write(part);
+      if (known.host_writing) end_host_write(part, known);
+      for (std::int64_t d = 0; d < 3; ++d) {
+        const auto claim = claim_ready(DeviceId(d), {part});
+        EXPECT_TRUE(device_holds(claim, part, known.content));
+        store().close_claim(claim);
+      }
       settle(part);
       while (!store().idle(part)) finish_one();
       EXPECT_TRUE(host_holds(part, known.content));

@@ -100,6 +100,26 @@ TEST_F(ShardStoreStatesTest, LoadingToAbsentWhenItsPartWasWrittenElsewhereMeanwh
   EXPECT_TRUE(host_holds(part, 2));
 }
 
+TEST_F(ShardStoreStatesTest, NothingIsWrittenBackWhileAnOutdatedLoadReadsTheHome) {
+  const PartId part = add(kPart, 1);
+  hold_link(kSecond);
+  const auto given_up = store().open_claim(kSecond, {part});
+  store().advance(given_up);
+  store().close_claim(given_up);
+  write_on(kFirst, part, 2);
+  EXPECT_FALSE(store().settle(part));
+  EXPECT_FALSE(store().reserve_workspace(kFirst, Bytes(256 << 10)));
+  EXPECT_FALSE(store().clear_device(kFirst));
+  EXPECT_EQ(store().counters().write_backs, 0);
+  release_link(kSecond);
+  finish_one();
+  EXPECT_FALSE(store().reserve_workspace(kFirst, Bytes(256 << 10)));
+  EXPECT_EQ(store().counters().write_backs, 1);
+  finish_one();
+  EXPECT_TRUE(store().reserve_workspace(kFirst, Bytes(256 << 10)));
+  EXPECT_TRUE(host_holds(part, 2));
+}
+
 TEST_F(ShardStoreStatesTest, ReadyToAbsentWhenCleanUnclaimedAndItsRoomIsWanted) {
   const PartId part = add(kPart, 1);
   store().close_claim(claim_ready(kFirst, {part}));
@@ -389,6 +409,7 @@ class EvictAtOnceTest : public ShardStoreFixture {
       : ShardStoreFixture({Bytes(256 << 10), Bytes(256 << 10)}, {.evict_at_once = true}) {}
   static constexpr Bytes kPart{64 << 10};
   static constexpr DeviceId kFirst{0};
+  static constexpr DeviceId kSecond{1};
 };
 
 TEST_F(EvictAtOnceTest, ACleanCopyGoesWithItsLastClaim) {
@@ -408,6 +429,24 @@ TEST_F(EvictAtOnceTest, ADirtyCopyIsWrittenBackAndGoes) {
   write(claim, part, 2);
   store().close_claim(claim);
   EXPECT_EQ(store().counters().write_backs, 1);
+  finish_one();
+  EXPECT_EQ(store().ledger(kFirst).reserved(), Bytes(0));
+  EXPECT_TRUE(host_holds(part, 2));
+}
+
+TEST_F(EvictAtOnceTest, ADirtyCopyIsWrittenBackOnceNoOutdatedLoadReadsTheHome) {
+  const PartId part = add(kPart, 1);
+  hold_link(kSecond);
+  const auto given_up = store().open_claim(kSecond, {part});
+  store().advance(given_up);
+  store().close_claim(given_up);
+  const auto claim = claim_ready(kFirst, {part});
+  write(claim, part, 2);
+  store().close_claim(claim);
+  EXPECT_EQ(store().counters().write_backs, 0);
+  release_link(kSecond);
+  finish_one();
+  EXPECT_EQ(store().counters().write_backs, 1);  // nobody had to ask again
   finish_one();
   EXPECT_EQ(store().ledger(kFirst).reserved(), Bytes(0));
   EXPECT_TRUE(host_holds(part, 2));
