@@ -6,21 +6,20 @@
 #include <map>
 #include <ostream>
 
+#include "report/text_line.h"
+
 namespace hydra {
 namespace {
 
 constexpr std::size_t kNameColumns = 16;
+constexpr std::size_t kShortestBar = 4;
+constexpr std::size_t kShortBar = 8;
+constexpr std::size_t kLongestBar = 30;
 
-/// The first `columns` code points, padded; a sequence is never cut within.
+/// A name cut or padded to its column.
 std::string fitted(const std::string& text, std::size_t columns) {
-  std::string kept;
-  std::size_t points = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool starts = (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U;
-    if (starts && ++points > columns) break;
-    kept += static_cast<unsigned char>(text[i]) < 0x20 ? ' ' : text[i];
-  }
-  return kept + std::string(columns - std::min(points, columns), ' ');
+  const std::string kept = cut(one_line(text), columns);
+  return kept + std::string(columns - character_count(kept), ' ');
 }
 
 std::string duration(Nanoseconds time) {
@@ -44,11 +43,32 @@ std::string figures(const JobProgress& job) {
          (job.state == "running" ? "  " + duration(job.time_left) + " left" : "  done");
 }
 
+std::string with_reason(const JobProgress& job) {
+  return job.reason.empty() ? figures(job) : figures(job) + ": " + one_line(job.reason);
+}
+
 std::string bar(const JobProgress& job, std::size_t columns) {
   const double share =
       job.max_steps > 0 ? static_cast<double>(job.step) / static_cast<double>(job.max_steps) : 0;
-  const auto full = static_cast<std::size_t>(share * static_cast<double>(columns));
+  const auto full =
+      static_cast<std::size_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns));
   return "[" + std::string(full, '#') + std::string(columns - full, '.') + "]";
+}
+
+/// One line, never wider than the terminal: a wrapped one would spoil the next drawing.
+std::string terminal_line(const JobProgress& job, std::size_t columns) {
+  const std::string right = " " + std::to_string(job.step) + "/" + std::to_string(job.max_steps) +
+                            "  " + with_reason(job);
+  std::string line = fitted(job.name, kNameColumns);
+  const std::size_t fixed = kNameColumns + 1 + 2 + character_count(right);
+  // A reason is cut rather than the bar; figures are worth more than the bar.
+  const std::size_t room = columns > fixed ? columns - fixed : 0;
+  if (!job.reason.empty()) {
+    line += " " + bar(job, kShortBar);
+  } else if (room >= kShortestBar) {
+    line += " " + bar(job, std::min(room, kLongestBar));
+  }
+  return cut(line + right, columns);
 }
 
 }  // namespace
@@ -70,12 +90,7 @@ struct ProgressView::Impl {
     std::string text;
     if (drawn_lines > 0) text += "\x1b[" + std::to_string(drawn_lines) + "A";
     for (const JobProgress& job : jobs) {
-      const std::string right = " " + std::to_string(job.step) + "/" +
-                                std::to_string(job.max_steps) + "  " + figures(job);
-      const std::size_t fixed = kNameColumns + 3 + right.size();
-      const std::size_t room = columns > fixed + 8 ? std::min<std::size_t>(columns - fixed, 30) : 8;
-      const std::string line = fitted(job.name, kNameColumns) + " " + bar(job, room) + right;
-      text += "\r" + line + "\x1b[K\n";
+      text += "\r" + terminal_line(job, columns) + "\x1b[K\n";
     }
     drawn_lines = jobs.size();
     out << text << std::flush;
@@ -90,9 +105,8 @@ struct ProgressView::Impl {
                        now - last.at >= interval || everything;
       if (!changed || !due) continue;
       last = {now, job.step, job.state};
-      out << job.name << ": step " << job.step << "/" << job.max_steps << "  " << figures(job);
-      if (!job.reason.empty()) out << ": " << job.reason;
-      out << "\n";
+      out << one_line(job.name) << ": step " << job.step << "/" << job.max_steps << "  "
+          << with_reason(job) << "\n";
     }
     out << std::flush;
   }

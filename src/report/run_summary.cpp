@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "report/text_file.h"
+#include "report/text_line.h"
 
 namespace hydra {
 namespace {
@@ -23,12 +24,14 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      widths[c] = std::max(widths[c], character_count(row[c]));
+    }
   }
   std::string text;
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string pad(widths[c] - row[c].size(), ' ');
+      const std::string pad(widths[c] - character_count(row[c]), ' ');
       text += c == 0 ? row[c] + pad : "  " + pad + row[c];
     }
     text += "\n";
@@ -82,7 +85,7 @@ std::string to_table(const RunSummary& summary) {
   std::vector<std::vector<std::string>> jobs{
       {"model", "state", "first loss", "last loss", "tokens/s", "seconds"}};
   for (const auto& job : summary.jobs) {
-    jobs.push_back({job.name, job.state,
+    jobs.push_back({one_line(job.name), job.state,
                     job.losses.empty() ? "-" : cell("%.4f", job.losses.front()),
                     job.losses.empty() ? "-" : cell("%.4f", job.losses.back()),
                     cell("%.0f", job.tokens_per_second), cell("%.1f", job.seconds)});
@@ -99,7 +102,9 @@ std::string to_table(const RunSummary& summary) {
   }
   std::string text = aligned(jobs);
   for (const auto& job : summary.jobs) {
-    if (!job.reason.empty()) text += job.name + ": " + job.reason + "\n";
+    if (!job.reason.empty()) {
+      text += one_line(job.name) + ": " + one_line(job.reason) + "\n";
+    }
   }
   return text + "\n" + aligned(memory) + "\n" + aligned(links);
 }

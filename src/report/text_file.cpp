@@ -19,7 +19,11 @@ void write_text_file(const std::string& path, std::string_view text) {
   }
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
-  if (error) throw SystemError("cannot write " + path + ": " + error.message());
+  if (error) {
+    std::error_code ignored;
+    std::filesystem::remove(temporary, ignored);
+    throw SystemError("cannot write " + path + ": " + error.message());
+  }
 }
 
 }  // namespace hydra

@@ -37,8 +37,9 @@ Json to_object(const TraceEvent& event, int track) {
   if (event.kind == TraceEvent::Kind::kSpan) json["dur"] = microseconds(event.duration);
   if (event.kind == TraceEvent::Kind::kInstant) json["s"] = "t";
   if (event.kind == TraceEvent::Kind::kCounter) json["args"] = {{"value", event.value}};
-  if (event.flow != 0) json["id"] = event.flow;
-  if (event.kind == TraceEvent::Kind::kFlowEnd) json["bp"] = "e";
+  const bool flow_end = event.kind == TraceEvent::Kind::kFlowEnd;
+  if (flow_end || event.kind == TraceEvent::Kind::kFlowStart) json["id"] = event.flow;
+  if (flow_end) json["bp"] = "e";
   for (const auto& [key, value] : event.arguments) json["args"][key] = value;
   return json;
 }

@@ -1,9 +1,18 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 #include "hydra/core/error.h"
 #include "hydra/core/random.h"
 #include "hydra/schedule/policy.h"
 #include "hydra/schedule/time_model.h"
+#include "hydra/testing/sweep.h"
 
 namespace hydra {
 namespace {
@@ -75,6 +84,128 @@ TEST(TimeModelTest, TheFirstMeasurementReplacesThePredictionAndLaterOnesAreWeigh
   model.observe(0, Nanoseconds(240));
   EXPECT_EQ(model.predict(0), Nanoseconds(210));
   EXPECT_EQ(model.predict(1), Nanoseconds(7));
+}
+
+std::vector<JobView> random_jobs(SplitMix64& random) {
+  std::vector<JobView> jobs;
+  const std::uint64_t count = 1 + random.below(8);
+  for (std::uint64_t i = 0; i < count; ++i) {
+    // Few different values: ties are common.
+    JobView view =
+        job(static_cast<std::int64_t>(i), static_cast<std::int64_t>(90 + random.below(12)),
+            static_cast<std::int64_t>(random.below(3)) - 1);
+    view.missing = Bytes(static_cast<std::int64_t>(random.below(3)));
+    view.units_served = static_cast<std::int64_t>(random.below(3));
+    jobs.push_back(view);
+  }
+  for (std::size_t i = jobs.size(); i > 1; --i) std::swap(jobs[i - 1], jobs[random.below(i)]);
+  return jobs;
+}
+
+/// The rule of the header, job by job.
+JobId lrtf_by_definition(const std::vector<JobView>& jobs, DeviceId device, double stickiness) {
+  const auto longest = *std::min_element(jobs.begin(), jobs.end(), [](auto& a, auto& b) {
+    return std::tuple(-a.remaining, a.missing, a.id) < std::tuple(-b.remaining, b.missing, b.id);
+  });
+  std::vector<JobView> sticky;
+  for (const JobView& view : jobs) {
+    if (view.last_device == device &&
+        static_cast<double>(view.remaining.count()) >=
+            static_cast<double>(longest.remaining.count()) * (1 - stickiness)) {
+      sticky.push_back(view);
+    }
+  }
+  if (sticky.empty()) return longest.id;
+  return std::min_element(sticky.begin(), sticky.end(),
+                          [](auto& a, auto& b) {
+                            return std::tuple(a.missing, -a.remaining, a.id) <
+                                   std::tuple(b.missing, -b.remaining, b.id);
+                          })
+      ->id;
+}
+
+TEST(PolicyTest, LrtfAgreesWithItsDefinitionOnRandomJobsWithTies) {
+  SplitMix64 random(12);
+  for (const double stickiness : {0.0, 0.05, 1.0}) {
+    const auto policy = make_sharded_lrtf_policy(stickiness);
+    for (int round = 0; round < testing::sweep_rounds(1000); ++round) {
+      const auto jobs = random_jobs(random);
+      for (const std::int64_t device : {0, 1}) {
+        const auto decision = policy->choose({DeviceId(device), jobs});
+        ASSERT_TRUE(decision);
+        EXPECT_EQ(jobs[decision->job].id, lrtf_by_definition(jobs, DeviceId(device), stickiness));
+        EXPECT_FALSE(decision->reason.empty());
+      }
+    }
+  }
+}
+
+TEST(PolicyTest, TheChoiceIsTheSameWheneverAskedAndInWhateverOrderTheJobsAreListed) {
+  SplitMix64 random(13);
+  for (const char* name : {"lrtf", "fifo", "round-robin"}) {
+    const auto policy = make_policy(name);
+    for (int round = 0; round < testing::sweep_rounds(500); ++round) {
+      auto jobs = random_jobs(random);
+      const JobId first = jobs[chosen(*policy, jobs)].id;
+      EXPECT_EQ(jobs[chosen(*policy, jobs)].id, first);
+      std::reverse(jobs.begin(), jobs.end());
+      EXPECT_EQ(jobs[chosen(*policy, jobs)].id, first) << name;
+    }
+  }
+}
+
+TEST(PolicyTest, RoundRobinServesEveryJobEquallyOften) {
+  const auto policy = make_round_robin_policy();
+  std::vector<JobView> jobs{job(0, 9), job(1, 1), job(2, 5)};
+  std::vector<JobId> order;
+  for (int unit = 0; unit < 6; ++unit) {
+    JobView& served = jobs[chosen(*policy, jobs)];
+    ++served.units_served;
+    order.push_back(served.id);
+  }
+  EXPECT_EQ(order, (std::vector{JobId(0), JobId(1), JobId(2), JobId(0), JobId(1), JobId(2)}));
+}
+
+TEST(PolicyTest, OfTheJobsThatStickTheOneWithFewestMissingBytesIsKept) {
+  const auto policy = make_sharded_lrtf_policy(0.1);
+  std::vector<JobView> jobs{job(0, 1000), job(1, 990, 0), job(2, 950, 0)};
+  jobs[1].missing = Bytes(7);
+  EXPECT_EQ(chosen(*policy, jobs), 2U);
+}
+
+TEST(PolicyTest, AStickinessThatIsNoShareIsRefused) {
+  for (const double stickiness : {-0.1, 1.1, std::nan("")}) {
+    EXPECT_THROW(make_sharded_lrtf_policy(stickiness), InvalidArgument) << stickiness;
+  }
+}
+
+TEST(PolicyTest, PoliciesAreMadeByTheNamesTheyCarryAndARefusalListsThem) {
+  for (const char* name : {"lrtf", "fifo", "round-robin"}) {
+    EXPECT_EQ(make_policy(name)->name(), name);
+  }
+  try {
+    make_policy("lottery");
+    FAIL() << "nothing was thrown";
+  } catch (const InvalidArgument& error) {
+    for (const char* part : {"lottery", "lrtf", "fifo", "round-robin"}) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part;
+    }
+  }
+}
+
+TEST(TimeModelTest, APredictionMovesToASteadyMeasurementFromBothSides) {
+  TimeModel model({Nanoseconds(0)});
+  model.observe(0, Nanoseconds(1000000));
+  for (int i = 0; i < 60; ++i) model.observe(0, Nanoseconds(2000000));
+  EXPECT_NEAR(static_cast<double>(model.predict(0).count()), 2e6, 10);
+  for (int i = 0; i < 60; ++i) model.observe(0, Nanoseconds(500000));
+  EXPECT_NEAR(static_cast<double>(model.predict(0).count()), 5e5, 10);
+}
+
+TEST(TimeModelTest, AUnitThatDoesNotExistIsRefused) {
+  TimeModel model({Nanoseconds(1)});
+  EXPECT_THROW(model.predict(1), std::out_of_range);
+  EXPECT_THROW(model.observe(1, Nanoseconds(1)), std::out_of_range);
 }
 
 }  // namespace
