@@ -1,7 +1,6 @@
 #include "engine/unit_runner.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "engine/global_norm.h"
 #include "hydra/core/check.h"
 #include "hydra/data/batch.h"
+#include "model/autograd_queue.h"
 
 namespace hydra {
 namespace {
@@ -27,13 +27,6 @@ struct Staged {
 
 at::Tensor device_tensor(const std::vector<std::int64_t>& shape, c10::ScalarType type) {
   return at::empty(shape, at::TensorOptions().dtype(type));
-}
-
-/// A failed backward leaves memory with the thread's autograd queue until the next one ends.
-void release_autograd_queue() {
-  at::AutoGradMode recording(true);
-  at::Tensor one = at::ones({1}).requires_grad_(true);
-  torch::autograd::backward({one * 1}, {});
 }
 
 float* floats(std::byte* base, Bytes offset) {
