@@ -40,10 +40,11 @@ function(hydra_torch_target target)
   target_precompile_headers(${target} REUSE_FROM hydra_torch_pch)
 endfunction()
 
-# hydra_test(NAME name SOURCES files... [TORCH] [LABELS labels...] [TIMEOUT seconds]):
-# one GoogleTest executable and one test of CTest.
+# hydra_test(NAME name SOURCES files... [TORCH] [LONG] [LABELS labels...] [TIMEOUT seconds]):
+# one GoogleTest executable and one test of CTest; LONG adds a second one, name_long with the label
+# "long", in which HYDRA_LONG asks the executable for its full sweeps.
 function(hydra_test)
-  cmake_parse_arguments(arg "TORCH" "NAME;TIMEOUT" "SOURCES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;LONG" "NAME;TIMEOUT" "SOURCES;LABELS" ${ARGN})
   if(arg_TORCH AND NOT HYDRA_WITH_TORCH)
     return()
   endif()
@@ -60,6 +61,16 @@ function(hydra_test)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
+  if(HYDRA_SANITIZE)
+    math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * 6")
+  endif()
+  set(environment
+      "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:halt_on_error=1")
   set_tests_properties(${arg_NAME} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
-    ENVIRONMENT "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp:halt_on_error=1")
+                                              ENVIRONMENT "${environment}")
+  if(arg_LONG)
+    add_test(NAME ${arg_NAME}_long COMMAND ${arg_NAME})
+    set_tests_properties(${arg_NAME}_long PROPERTIES TIMEOUT 7200 LABELS "${arg_LABELS};long"
+                                                     ENVIRONMENT "${environment};HYDRA_LONG=1")
+  endif()
 endfunction()
