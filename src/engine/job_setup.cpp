@@ -120,7 +120,6 @@ PlanInput plan_input(const PreparedJob& job, const MachineFacts& machine, const 
   input.micro_batches = (first.rows + job.micro_batch_size - 1) / job.micro_batch_size;
   input.side_inputs = side_bytes;
   input.optimizer_state_slots = job.optimizer->state_slots();
-  input.deferred_updates = job.deferred;
   input.device_budget = machine.device_budget;
   input.link_bytes_per_second = machine.link_bytes_per_second;
   input.allocation_size = machine.allocation_size;

@@ -174,27 +174,6 @@ bool may_be_whole(const PlanInput& input, const ShardCosts& costs) {
   return input.forced_cuts.empty() && input.shard_limit.value_or(costs.layers()) >= costs.layers();
 }
 
-/// What the job keeps on the host for good, and what each step takes beside it.
-void count_host_bytes(const PlanInput& input, const ShardCosts& costs, Plan& plan) {
-  const std::int64_t copies = 1 + input.optimizer_state_slots;
-  Bytes gradients;
-  Bytes borders;
-  for (const ShardPlan& shard : plan.shards) {
-    // Buffers twice: as they are, and as they were before this step.
-    plan.host_state += shard.trainable * copies + shard.frozen + shard.buffers * 2;
-    gradients += shard.gradients;
-    if (costs.is_tail(shard.end_layer)) continue;
-    borders += shard.output;
-    if (costs.has_backward(shard.end_layer)) {
-      borders += input.layers[index_of(shard.end_layer - 1)].output_gradient;
-    }
-  }
-  for (const auto& tie : input.ties) plan.host_state += tie.bytes * (tie.frozen ? 1 : copies);
-  plan.host_step += borders * input.micro_batches;
-  if (plan.fits_device) return;  // the gradients never leave the device
-  (input.deferred_updates ? plan.host_state : plan.host_step) += gradients;
-}
-
 void predict_times(const ShardCosts& costs, Plan& plan) {
   plan.predicted_step = costs.update();
   for (std::size_t s = 0; s < plan.shards.size(); ++s) {
@@ -256,7 +235,6 @@ Plan make_plan(const PlanInput& input) {
     plan.desired = desired_bytes(plan.shards, costs);
   }
   predict_times(costs, plan);
-  count_host_bytes(input, costs, plan);
   return plan;
 }
 

@@ -60,6 +60,25 @@ TEST(BudgetTest, ACompletedJobsHostMemoryGoesWithItsLastHandle) {
   EXPECT_EQ(handle.weights().empty(), false);  // outlives the runtime
 }
 
+TEST(BudgetTest, AJobRunsWithExactlyItsPlansHostBytesAndIsRefusedWithOneLess) {
+  for (const bool clip : {false, true}) {
+    for (const std::string& name : small_job_names()) {
+      SCOPED_TRACE(name + (clip ? ", clipped" : ""));
+      JobOptions job = small_job(name, 55, 2);
+      if (clip) job.max_gradient_norm = 0.1;
+      RuntimeOptions options = test_runtime(1, smallest_budget(job));
+      const Plan plan = Runtime(options).plan(job);
+      options.host_memory = plan.host_state + plan.host_step;
+      Runtime enough(options);
+      expect_plain_bits(enough.submit(job), plain(job));
+      EXPECT_EQ(enough.host_budget().peak(), options.host_memory);
+      options.host_memory -= Bytes(1);
+      Runtime less(options);
+      EXPECT_THROW(less.submit(job), OutOfHostMemory);
+    }
+  }
+}
+
 TEST(BudgetTest, AFailedOrCancelledJobGivesAllItsHostMemoryBack) {
   Runtime runtime(test_runtime(1, Bytes(1 << 20)));
   JobOptions failing = small_job("mlp", 53, 5);

@@ -85,7 +85,6 @@ PlanInput random_input(std::uint64_t seed) {
   input.micro_batches = static_cast<std::int64_t>(1 + random.below(3));
   input.side_inputs = bytes(1000);
   input.optimizer_state_slots = static_cast<int>(random.below(3));
-  input.deferred_updates = random.below(2) == 0;
   input.device_budget = 50000_B + bytes(500000);
   if (random.below(2) == 0)
     input.link_bytes_per_second = 1e8 + static_cast<double>(random.below(3000000000));
@@ -458,24 +457,6 @@ TEST(PlannerTest, ATieIsOnePartAndOneAccumulatorPerUse) {
   EXPECT_EQ(make_plan(input).resident_bytes, plain + 5_MiB);
   input.ties[0].frozen = true;
   EXPECT_EQ(make_plan(input).resident_bytes, plain + 1_MiB);
-}
-
-TEST(PlannerTest, HostBytesAreStateAndBoundaries) {
-  PlanInput input = uniform(4, 64_MiB);
-  input.forced_cuts = {2};
-  input.ties.push_back({1_MiB, false});
-  input.layers[0].ties = {0};
-  input.layers[3].ties = {0};
-  input.layers[1].buffers = 4_KiB;
-  const Bytes gradients = 4_MiB + 2_MiB;
-  const Bytes boundaries = 4 * (64_KiB + 64_KiB);
-  Plan plan = make_plan(input);
-  EXPECT_EQ(plan.host_state, 3 * (4_MiB + 1_MiB) + 8_KiB);
-  EXPECT_EQ(plan.host_step, boundaries + gradients);
-  input.deferred_updates = true;
-  plan = make_plan(input);
-  EXPECT_EQ(plan.host_state, 3 * (4_MiB + 1_MiB) + 8_KiB + gradients);
-  EXPECT_EQ(plan.host_step, boundaries);
 }
 
 TEST(PlannerTest, PredictedTimeCountsWhatCannotHide) {

@@ -44,7 +44,6 @@ struct PlanInput {
   std::int64_t micro_batches = 1;
   Bytes side_inputs;  ///< of one micro-batch, on the device for every unit
   int optimizer_state_slots = 2;
-  bool deferred_updates = false;
   Bytes device_budget;                    ///< of the smallest device that the job may run on
   double link_bytes_per_second = 0;       ///< 0: as fast as memory
   double update_bytes_per_second = 10e9;  ///< of the host's optimizer pass
@@ -85,8 +84,10 @@ struct Plan {
   Bytes desired;             ///< with the next unit's prefetch and the previous unit's drain
   bool fits_device = false;  ///< one shard whose whole state can stay on the device
   Bytes resident_bytes;      ///< what that takes: state, gradients and workspace
-  Bytes host_state;          ///< parameters, moments, buffers (and gradients when deferred)
-  Bytes host_step;           ///< boundary activations, their gradients and pending gradients
+  /// Host bytes from admission to end: parameters, moments, buffers twice, batches ahead (and
+  /// gradients when deferred). This and the next are set where a job is prepared.
+  Bytes host_state;
+  Bytes host_step;  ///< of a step in flight: boundary activations, their gradients, gradients
   Nanoseconds predicted_step{0};
   Nanoseconds recomputation{0};  ///< part of predicted_step
 
