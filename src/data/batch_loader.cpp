@@ -13,6 +13,17 @@ namespace hydra {
 
 struct BatchLoader::Impl {
   void run(std::int64_t first_step, std::int64_t end_step) {
+    load(first_step, end_step);
+    std::function<void()> stopped;
+    {
+      MutexLock lock(mutex);
+      finished = true;
+      stopped = std::move(on_stopped);
+    }
+    if (stopped) stopped();
+  }
+
+  void load(std::int64_t first_step, std::int64_t end_step) {
     for (std::int64_t step = first_step; step < end_step; ++step) {
       if (!wait_for_room()) return;
       Batch batch;
@@ -50,6 +61,8 @@ struct BatchLoader::Impl {
   std::deque<Batch> ready HYDRA_GUARDED_BY(mutex);
   std::exception_ptr failure HYDRA_GUARDED_BY(mutex);
   bool closed HYDRA_GUARDED_BY(mutex) = false;
+  bool finished HYDRA_GUARDED_BY(mutex) = false;  // the source is not called any more
+  std::function<void()> on_stopped HYDRA_GUARDED_BY(mutex);
   std::thread thread;
 };
 
@@ -86,6 +99,18 @@ bool BatchLoader::try_take(Batch& batch) {
   if (failure != nullptr) std::rethrow_exception(failure);
   impl_->room.notify_one();
   return true;
+}
+
+void BatchLoader::stop(std::function<void()> on_stopped) {
+  bool finished = false;
+  {
+    MutexLock lock(impl_->mutex);
+    impl_->closed = true;
+    finished = impl_->finished;
+    if (!finished) impl_->on_stopped = on_stopped;
+  }
+  impl_->room.notify_all();
+  if (finished) on_stopped();
 }
 
 void BatchLoader::close() noexcept {

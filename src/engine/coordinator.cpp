@@ -39,6 +39,7 @@ Coordinator::Coordinator(CoordinatorOptions options)
         [threads = options_.threads_per_device] { at::set_num_threads(threads); });
   }
   pool_ = std::make_unique<TaskPool>(options_.update_threads);
+  job_worker_ = std::make_unique<TaskPool>(1);
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -82,6 +83,7 @@ void Coordinator::close() noexcept {
     inbox_->push(Stop{});
     if (thread_.joinable()) thread_.join();
     pool_->close();
+    job_worker_->close();
   });
 }
 
@@ -114,6 +116,7 @@ void Coordinator::fail_everything(std::exception_ptr failure) noexcept {
   inbox_->close();
   for (const Slot& slot : slots_) slot.device->close();
   pool_->close();
+  job_worker_->close();
   for (auto& [id, record] : jobs_) {
     record->shared->fail(JobState::kFailed, failure, options_.clock->now());
   }

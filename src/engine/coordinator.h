@@ -189,6 +189,7 @@ class Coordinator {
 
   // Beginnings and ends of jobs (coordinator_jobs.cpp).
   void admit_jobs();
+  void tell_waiting_for_host_memory(JobRecord& job, Bytes states);
   void install(JobRecord& job, InitialisedJob& made);
   void install_ties(JobRecord& job, InitialisedJob& made);
   void end(JobRecord& job, JobState state, std::exception_ptr failure);
@@ -231,7 +232,7 @@ class Coordinator {
   bool others_wait_for_memory(const JobRecord& job) const;
   void release_step_memory(JobRecord& job);
   void advance(JobRecord& job);
-  void end_step(JobRecord& job, double gradient_norm);
+  void end_step(JobRecord& job);
   void report_step(JobRecord& job, std::int64_t step, double loss, double gradient_norm,
                    std::int64_t tokens);
   Nanoseconds remaining_time(const JobRecord& job) const;
@@ -263,7 +264,8 @@ class Coordinator {
   std::int64_t next_ticket_ = 1;
   bool stopping_ = false;
 
-  std::unique_ptr<TaskPool> pool_;
+  std::unique_ptr<TaskPool> pool_;        ///< updates
+  std::unique_ptr<TaskPool> job_worker_;  ///< initial weights and sealing: updates go on meanwhile
   std::thread thread_;
 };
 

@@ -43,15 +43,19 @@ void Coordinator::admit_jobs() {
     if (record->admitted || record->ending) continue;
     const PreparedJob& prepared = *record->prepared;
     const Bytes step = std::max(largest_step, prepared.step_bytes);
-    if (states + prepared.state_bytes + step > options_.host_budget->capacity()) return;
-    auto grant = options_.host_budget->try_reserve(prepared.state_bytes);
-    if (!grant) return;
+    const bool steps_fit = states + prepared.state_bytes + step <= options_.host_budget->capacity();
+    auto grant = steps_fit ? options_.host_budget->try_reserve(prepared.state_bytes)
+                           : std::optional<Reservation>();
+    if (!grant) {
+      tell_waiting_for_host_memory(*record, states);
+      return;
+    }
     states += prepared.state_bytes;
     largest_step = step;
     record->admitted = true;
     ++record->in_flight;
     auto shared_grant = std::make_shared<Reservation>(std::move(*grant));
-    pool_->submit([this, job = id, prepared = record->prepared, shared_grant] {
+    job_worker_->submit([this, job = id, prepared = record->prepared, shared_grant] {
       Initialised done{job, nullptr, shared_grant, nullptr};
       try {
         done.made = std::make_shared<InitialisedJob>(
@@ -62,6 +66,20 @@ void Coordinator::admit_jobs() {
       post(std::move(done));
     });
   }
+}
+
+// What running jobs hold comes back by itself; what finished jobs' handles hold does not.
+void Coordinator::tell_waiting_for_host_memory(JobRecord& record, Bytes states) {
+  if (record.told_waiting) return;
+  record.told_waiting = true;
+  const TierBudget& host = *options_.host_budget;
+  options_.log->log(
+      LogLevel::kInfo,
+      "job \"" + record.shared->name() + "\" waits for " + to_string(record.prepared->state_bytes) +
+          " of host memory: " + to_string(host.available()) + " of " + to_string(host.capacity()) +
+          " are free, running jobs hold " + to_string(states) +
+          " of state and their steps' memory, the rest are the weights of finished jobs, which "
+          "live as long as a handle does");
 }
 
 void Coordinator::handle(Initialised& message) {
@@ -168,13 +186,10 @@ void Coordinator::end(JobRecord& record, JobState state, std::exception_ptr fail
 
 // A data source may take its time; the coordinator does not wait for it.
 void Coordinator::close_loader(JobRecord& record) {
-  if (record.loader == nullptr) return;
+  if (record.loader == nullptr || record.loader_stops) return;
+  record.loader_stops = true;
   ++record.in_flight;
-  pool_->submit([this, job = record.id,
-                 loader = std::shared_ptr<BatchLoader>(std::move(record.loader))]() mutable {
-    loader.reset();
-    post(LoaderClosed{job});
-  });
+  record.loader->stop([inbox = inbox_, job = record.id] { inbox->push(LoaderClosed{job}); });
 }
 
 void Coordinator::seal_if_done(JobRecord& record) {
@@ -215,7 +230,7 @@ void Coordinator::start_sealing(JobRecord& record) {
   ++record.in_flight;
   auto held = std::make_shared<std::pair<std::vector<FinalShard>, std::vector<HostBuffer>>>(
       std::move(shards), std::move(ties));
-  pool_->submit([this, job = record.id, prepared = record.prepared, held] {
+  job_worker_->submit([this, job = record.id, prepared = record.prepared, held] {
     Sealed done{job, nullptr, "", nullptr};
     try {
       done.weights = std::make_shared<Weights>(

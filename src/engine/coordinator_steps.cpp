@@ -136,17 +136,13 @@ void Coordinator::release_step_memory(JobRecord& record) {
 
 void Coordinator::advance(JobRecord& record) {
   if (record.next_unit < record.program.size()) return;
-  double norm = 0;
-  for (const auto& [id, flight] : in_flight_) {
-    if (flight.job == record.id && flight.outcome) norm = flight.outcome->gradient_norm;
-  }
-  end_step(record, norm);
+  end_step(record);
 }
 
-void Coordinator::end_step(JobRecord& record, double gradient_norm) {
+void Coordinator::end_step(JobRecord& record) {
   // A deferred step is reported when its norm is known.
   if (!record.prepared->deferred || record.prepared->plan.fits_device) {
-    report_step(record, record.step, record.loss, gradient_norm, record.batch->tokens);
+    report_step(record, record.step, record.loss, record.resident_norm, record.batch->tokens);
   } else {
     record.unreported = {record.step, record.loss, record.batch->tokens};
   }

@@ -326,6 +326,7 @@ void Coordinator::unit_failed(JobRecord& record, const InFlight& flight) {
 
 void Coordinator::resident_step_done(JobRecord& record, const InFlight& flight) {
   ShardRecord& shard = record.shards.front();
+  record.resident_norm = flight.outcome->gradient_norm;
   const auto written = [&](PartId part) {
     if (part.valid()) store_->mark_written(flight.claim, part);
   };

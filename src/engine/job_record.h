@@ -123,6 +123,8 @@ struct JobRecord {
   std::vector<TieRecord> ties;
   std::vector<PartId> parts;  ///< all, for sealing and removal
   std::unique_ptr<BatchLoader> loader;
+  bool loader_stops = false;  ///< it has been told to; LoaderClosed is due
+  bool told_waiting = false;  ///< the log has a line that it waits for host memory
   Reservation batches;
 
   // The step at work.
@@ -138,6 +140,7 @@ struct JobRecord {
   DeviceId flying_on;
   DeviceId last_device;
   double loss = 0;
+  double resident_norm = 0;  ///< of the gradient, when the device updates
 
   // Updates of the step whose backward pass is at work or done.
   std::optional<GradientSquares> squares;

@@ -1,5 +1,6 @@
 // One job's failure is that job's alone.
 
+#include <future>
 #include <thread>
 
 #include "engine_fixture.h"
@@ -91,6 +92,38 @@ TEST(JobFailureTest, ABatchLargerThanTheFirstIsRefusedWithBothNumbers) {
   const JobHandle handle = run_beside_healthy(job, runtime);
   EXPECT_EQ(code_of(handle), ErrorCode::kData);
   EXPECT_NE(handle.status().reason.find("16"), std::string::npos) << handle.status().reason;
+}
+
+/// Does not return from step 1 before it is told to.
+class StuckData final : public DataSource {
+ public:
+  StuckData(std::shared_ptr<DataSource> inner, std::shared_future<void> go)
+      : inner_(std::move(inner)), go_(std::move(go)) {}
+  Batch batch(std::int64_t step) override {
+    if (step == 1) go_.wait();
+    return inner_->batch(step);
+  }
+
+ private:
+  std::shared_ptr<DataSource> inner_;
+  std::shared_future<void> go_;
+};
+
+TEST(JobFailureTest, ACancelledJobWhoseDataSourceDoesNotReturnHoldsNobodyUp) {
+  std::promise<void> go;
+  RuntimeOptions options = test_runtime(1, budget());
+  options.update_threads = 1;
+  Runtime runtime(std::move(options));
+  JobOptions stuck = small_job("mlp", 49, 3);
+  stuck.data = std::make_shared<StuckData>(stuck.data, go.get_future().share());
+  const JobHandle job = runtime.submit(stuck);
+  while (job.metrics().empty()) std::this_thread::yield();
+  job.cancel();
+  const JobOptions healthy = small_job("gpt2", 41, 4);
+  expect_plain_bits(runtime.submit(healthy), plain(healthy));
+  EXPECT_EQ(job.status().state, JobState::kRunning);
+  go.set_value();
+  EXPECT_EQ(job.wait(), JobState::kCancelled);
 }
 
 TEST(JobFailureTest, AModelLargerThanAnyPlanIsRefusedBeforeItStarts) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine_fixture.h"
+#include "hydra/core/mutex.h"
 #include "hydra/core/random.h"
 
 namespace hydra {
@@ -110,6 +111,22 @@ TEST(StressTest, MoreJobsThanHostMemoryHoldsRunOneAfterAnother) {
   }
 }
 
+class KeptLog final : public LogSink {
+ public:
+  void log(LogLevel, std::string_view message) noexcept override {
+    MutexLock lock(mutex_);
+    lines_.emplace_back(message);
+  }
+  std::vector<std::string> lines() const {
+    MutexLock lock(mutex_);
+    return lines_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::string> lines_ HYDRA_GUARDED_BY(mutex_);
+};
+
 TEST(StressTest, AQueuedJobStartsWhenTheLastHandleOfAFinishedOneGoes) {
   const Expected& expected = expected_of("gpt2", true);
   RuntimeOptions options = test_runtime(1, expected.smallest);
@@ -118,11 +135,15 @@ TEST(StressTest, AQueuedJobStartsWhenTheLastHandleOfAFinishedOneGoes) {
     const Plan plan = planning.plan(expected.jobs[0]);
     options.host_memory = plan.host_state + plan.host_step;
   }
+  const auto log = std::make_shared<KeptLog>();
+  options.log = log;
   Runtime runtime(std::move(options));
   std::optional<JobHandle> first = runtime.submit(expected.jobs[0]);
   const JobHandle second = runtime.submit(expected.jobs[1]);
   ASSERT_EQ(first->wait(), JobState::kCompleted);
   EXPECT_EQ(second.status().state, JobState::kQueued);
+  ASSERT_EQ(log->lines().size(), 1U);  // once, however often it was looked at
+  EXPECT_NE(log->lines()[0].find(second.name() + "\" waits for"), std::string::npos);
   first.reset();
   expect_plain_bits(second, expected.results[1]);
 }
