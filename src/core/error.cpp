@@ -22,6 +22,10 @@ const char* to_string(ErrorCode code) {
       return "layer";
     case ErrorCode::kDevice:
       return "device";
+    case ErrorCode::kStorage:
+      return "storage";
+    case ErrorCode::kCorruption:
+      return "corruption";
     case ErrorCode::kCancelled:
       return "cancelled";
     case ErrorCode::kSystem:

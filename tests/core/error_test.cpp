@@ -34,6 +34,8 @@ TEST(ErrorTest, EveryTypeCarriesItsCodeItsSourceAndWhetherToTryAgain) {
   expect_error(DataError("m"), ErrorCode::kData, ErrorSource::kUser, false);
   expect_error(LayerError("m"), ErrorCode::kLayer, ErrorSource::kUser, false);
   expect_error(DeviceError(true, "m"), ErrorCode::kDevice, ErrorSource::kDevice, true);
+  expect_error(StorageError(true, "m"), ErrorCode::kStorage, ErrorSource::kSystem, true);
+  expect_error(CorruptionError("m"), ErrorCode::kCorruption, ErrorSource::kSystem, false);
   expect_error(DeviceError(false, "m"), ErrorCode::kDevice, ErrorSource::kDevice, false);
   expect_error(Cancelled("m"), ErrorCode::kCancelled, ErrorSource::kUser, false);
   expect_error(SystemError("m"), ErrorCode::kSystem, ErrorSource::kSystem, false);

@@ -18,6 +18,8 @@ enum class ErrorCode {
   kData,               ///< a data set that is missing, unreadable, or ends early
   kLayer,              ///< an exception thrown by a layer
   kDevice,             ///< a copy or device operation that failed
+  kStorage,            ///< a drive that is full, missing, or failed a transfer
+  kCorruption,         ///< bytes that came back from a drive other than they went
   kCancelled,          ///< the job was cancelled
   kSystem,             ///< the operating system refused something
   kInternal,           ///< a broken invariant of Hydra itself
@@ -118,6 +120,20 @@ class DeviceError : public Error {
  public:
   DeviceError(bool retryable, const std::string& message)
       : Error(ErrorCode::kDevice, ErrorSource::kDevice, retryable, message) {}
+};
+
+/// A drive that is full, missing, or failed a transfer.
+class StorageError : public Error {
+ public:
+  StorageError(bool retryable, const std::string& message)
+      : Error(ErrorCode::kStorage, ErrorSource::kSystem, retryable, message) {}
+};
+
+/// Bytes that came back from a drive other than they went; what held them is lost.
+class CorruptionError : public Error {
+ public:
+  explicit CorruptionError(const std::string& message)
+      : Error(ErrorCode::kCorruption, ErrorSource::kSystem, false, message) {}
 };
 
 /// The outcome of a job that was cancelled.

@@ -1,0 +1,126 @@
+#include "hydra/io/extent_store.h"
+
+#include "hydra/io/faulty_block_io.h"
+#include "hydra/testing/extent_store_conformance.h"
+
+namespace hydra {
+namespace testing {
+namespace {
+
+bool uring_is_there() {
+  try {
+    const TemporaryDirectory directory;
+    OwnedStore store({.drives = {{directory.path(), Bytes(1 << 20)}}, .kind = BlockIoKind::kUring});
+    return true;
+  } catch (const StorageError&) {
+    return false;
+  }
+}
+
+ExtentStoreMaker maker(const char* name, BlockIoKind kind, int drives) {
+  ExtentStoreMaker made;
+  made.name = name;
+  made.options = [kind, drives](const std::string& directory, Bytes size) {
+    ExtentStoreOptions options;
+    for (int i = 0; i < drives; ++i) options.drives.push_back({directory, size});
+    options.kind = kind;
+    return options;
+  };
+  if (kind == BlockIoKind::kUring) made.available = uring_is_there;
+  return made;
+}
+
+// Small blocks and a short queue, and completions that come late and in another order.
+ExtentStoreMaker disordered(const char* name, BlockIoKind kind) {
+  ExtentStoreMaker made = maker(name, kind, 1);
+  made.options = [inner = made.options](const std::string& directory, Bytes size) {
+    ExtentStoreOptions options = inner(directory, size);
+    options.block = Bytes(1 << 16);
+    options.depth = 3;
+    options.wrap = [](std::unique_ptr<BlockIo> io) {
+      return make_faulty_block_io(std::move(io), {.disorder_seed = 11});
+    };
+    return options;
+  };
+  return made;
+}
+
+INSTANTIATE_TEST_SUITE_P(AllStores, ExtentStoreConformance,
+                         ::testing::Values(maker("uring", BlockIoKind::kUring, 1),
+                                           maker("threads", BlockIoKind::kThreads, 1),
+                                           maker("memory", BlockIoKind::kMemory, 1),
+                                           maker("three_drives", BlockIoKind::kThreads, 3),
+                                           maker("three_drives_of_uring", BlockIoKind::kUring, 3),
+                                           disordered("threads_in_disorder", BlockIoKind::kThreads),
+                                           disordered("uring_in_disorder", BlockIoKind::kUring)),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(ExtentStoreTest, TheMostUrgentOfWhatWaitsGoesFirst) {
+  // One transfer at a time, so that the order of ends is the order of starts.
+  OwnedStore store({.drives = {{"memory", Bytes(1 << 20)}},
+                    .kind = BlockIoKind::kMemory,
+                    .depth = 1,
+                    .block = Bytes(4096),
+                    .wrap = [](std::unique_ptr<BlockIo> io) {
+                      return make_faulty_block_io(std::move(io), {.disorder_seed = 1});
+                    }});
+  const AlignedBytes bytes(256 << 10, 1);
+  const auto big = store->write(*store->allocate(Bytes(256 << 10), "big"), bytes.data(), 5);
+  const auto late = store->write(*store->allocate(Bytes(64 << 10), "late"), bytes.data(), 9);
+  const auto urgent = store->write(*store->allocate(Bytes(4096), "urgent"), bytes.data(), 1);
+  store.get(urgent);
+  EXPECT_FALSE(store.has_ended(big));
+  store->set_priority(late, 0);
+  store.get(late);
+  EXPECT_FALSE(store.has_ended(big));
+  store.get(big);
+}
+
+TEST(ExtentStoreTest, LargeExtentsLieOnAllDrives) {
+  const TemporaryDirectory directory;
+  std::vector<int> operations(3, 0);
+  std::size_t drive = 0;
+  struct Counting final : BlockIo {
+    Counting(std::unique_ptr<BlockIo> under, int& operations)
+        : inner(std::move(under)), count(operations) {}
+    std::string_view name() const noexcept override { return inner->name(); }
+    void submit(std::span<const BlockOp> list) override {
+      count += static_cast<int>(list.size());
+      inner->submit(list);
+    }
+    void wait(std::vector<BlockDone>& done) override { inner->wait(done); }
+    void wake() noexcept override { inner->wake(); }
+    std::unique_ptr<BlockIo> inner;
+    int& count;
+  };
+  OwnedStore store({.drives = {{directory.path(), Bytes(64 << 20)},
+                               {directory.path(), Bytes(64 << 20)},
+                               {directory.path(), Bytes(64 << 20)}},
+                    .kind = BlockIoKind::kThreads,
+                    .wrap = [&](std::unique_ptr<BlockIo> io) {
+                      return std::make_unique<Counting>(std::move(io), operations[drive++]);
+                    }});
+  const AlignedBytes bytes(48 << 20, 1);
+  store.get(store->write(*store->allocate(Bytes(48 << 20), "large"), bytes.data(), 0));
+  EXPECT_EQ(operations, (std::vector<int>{16, 16, 16}));
+}
+
+TEST(ExtentStoreTest, OptionsOutOfRangeAreRefusedWithTheirNumbers) {
+  const auto refusal = [](ExtentStoreOptions options) {
+    try {
+      ExtentStore store(std::move(options), [](ExtentStore::Done) {});
+    } catch (const InvalidArgument& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const DriveOptions drive{"memory", Bytes(1 << 20)};
+  EXPECT_NE(refusal({}).find("at least one drive"), std::string::npos);
+  EXPECT_NE(refusal({.drives = {{"here", Bytes(100)}}}).find("100 B"), std::string::npos);
+  EXPECT_NE(refusal({.drives = {drive}, .depth = 0}).find("depth is 0"), std::string::npos);
+  EXPECT_NE(refusal({.drives = {drive}, .block = Bytes(5000)}).find("4 KiB"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace testing
+}  // namespace hydra
