@@ -7,17 +7,9 @@
 #include <vector>
 
 #include "hydra/data/data_source.h"
+#include "hydra/data/tokenizer.h"
 
 namespace hydra {
-
-/// Turns text to token ids and back.
-class Tokenizer {
- public:
-  virtual ~Tokenizer() = default;
-  virtual std::int64_t vocabulary_size() const noexcept = 0;
-  virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
-  virtual std::string decode(const std::vector<std::int32_t>& tokens) const = 0;
-};
 
 /// One token per byte: vocabulary 256, any bytes go in and come out unchanged.
 class ByteTokenizer final : public Tokenizer {
