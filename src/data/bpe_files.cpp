@@ -4,6 +4,7 @@
 #include "data/bpe_definition.h"
 #include "data/bpe_vocabulary.h"
 #include "data/json_file.h"
+#include "data/shown_text.h"
 #include "hydra/core/error.h"
 
 namespace hydra::detail {
@@ -15,8 +16,8 @@ void add_merge_line(std::string_view line, const std::string& where, BpeVocabula
   const std::size_t space = line.find(' ');
   const bool one_space = space != std::string_view::npos && line.find(' ', space + 1) == line.npos;
   if (!one_space || space == 0 || space + 1 == line.size()) {
-    throw DataError(where + ": \"" + std::string(line) +
-                    "\" is no merge: two tokens with one space between them are");
+    throw DataError(where + ": " + in_quotes(line) +
+                    " is no merge: two tokens with one space between them are");
   }
   vocabulary.add_merge(line.substr(0, space), line.substr(space + 1), where);
 }
@@ -46,7 +47,8 @@ void add_specials(const std::string& path, const BpeOptions& options, BpeVocabul
   for (const std::string& content : *options.special_tokens) {
     const std::int64_t id = vocabulary.find(content);
     if (id < 0) {
-      throw InvalidArgument("special_tokens names \"" + content + "\", which is not in " + path);
+      throw InvalidArgument("special_tokens names " + in_quotes(content) + ", which is not in " +
+                            path);
     }
     vocabulary.add_special(content, id, path);
   }
@@ -58,7 +60,8 @@ void add_added_tokens(const std::string& path, BpeVocabulary& vocabulary) {
   if (!tokens.is_object()) throw DataError(path + " is no JSON object of token to id");
   for (const auto& [content, id] : tokens.items()) {
     if (!id.is_number_integer()) {
-      throw DataError(path + ", token \"" + content + "\": the id " + id.dump() + " is none");
+      throw DataError(path + ", token " + in_quotes(content) + ": the id " + printable(id.dump()) +
+                      " is none");
     }
     vocabulary.add_special(content, id.get<std::int64_t>(), path);
   }

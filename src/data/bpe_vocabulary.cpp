@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "data/byte_alphabet.h"
+#include "data/shown_text.h"
 #include "hydra/core/error.h"
 
 namespace hydra::detail {
@@ -23,9 +24,9 @@ BpeVocabulary::BpeVocabulary(const Json& tokens, const std::string& where)
     throw DataError(where + " is no JSON object of token to id");
   }
   for (const auto& [token, id] : tokens.items()) {
-    const std::string place_text = where + ", token \"" + token + "\"";
+    const std::string place_text = where + ", token " + in_quotes(token);
     if (!id.is_number_unsigned())
-      throw DataError(place_text + ": the id " + id.dump() + " is none");
+      throw DataError(place_text + ": the id " + printable(id.dump()) + " is none");
     const auto number = id.get<std::uint64_t>();
     if (number > highest_allowed_) {
       throw DataError(place_text + ": the id " + std::to_string(number) +
@@ -57,7 +58,7 @@ std::int64_t BpeVocabulary::find(const std::string& token) const {
 
 std::int32_t BpeVocabulary::merge_part(const std::string& part, const std::string& where) const {
   const std::int64_t id = find(part);
-  if (id < 0) throw DataError(where + ": \"" + part + "\" is not in the vocabulary");
+  if (id < 0) throw DataError(where + ": " + in_quotes(part) + " is not in the vocabulary");
   return static_cast<std::int32_t>(id);
 }
 
@@ -71,7 +72,7 @@ void BpeVocabulary::add_merge(std::string_view left, std::string_view right,
       static_cast<std::uint64_t>(merge.left) << 32 | static_cast<std::uint32_t>(merge.right);
   const auto [other, added] = merged_.emplace(key, definition_.merges.size());
   if (!added) {
-    throw DataError(where + ": the pair \"" + first + " " + second + "\" is merge " +
+    throw DataError(where + ": the pair " + in_quotes(first + " " + second) + " is merge " +
                     std::to_string(other->second + 1) + " of the list already");
   }
   definition_.merges.push_back(merge);
@@ -82,10 +83,10 @@ void BpeVocabulary::add_special(const std::string& content, std::int64_t id,
   if (content.empty()) throw DataError(where + ": a special token is empty");
   const std::int64_t known = find(content);
   if (known >= 0 && known != id) {
-    throw DataError(where + ": \"" + content + "\" has the id " + std::to_string(known) +
+    throw DataError(where + ": " + in_quotes(content) + " has the id " + std::to_string(known) +
                     " in the vocabulary, " + std::to_string(id) + " here");
   }
-  if (known < 0) place(id, content, where + ", token \"" + content + "\"");
+  if (known < 0) place(id, content, where + ", token " + in_quotes(content));
   const auto number = static_cast<std::int32_t>(id);
   for (const SpecialToken& special : definition_.specials) {
     if (special.id == number) return;  // several files may name it

@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "data/shown_text.h"
 #include "hydra/core/error.h"
 
 namespace hydra {
@@ -32,7 +33,7 @@ class StrictKeys {
     if (event != Json::parse_event_t::key) return;
     const auto& key = parsed.get_ref<const std::string&>();
     if (!open_.back().insert(key).second) {
-      throw DataError(path_ + " has the key \"" + key + "\" twice in one object");
+      throw DataError(path_ + " has the key " + in_quotes(key) + " twice in one object");
     }
   }
 
@@ -65,6 +66,11 @@ std::string read_small_file(const std::string& path) {
 
 Json read_json_file(const std::string& path) {
   const std::string text = read_small_file(path);
+  // The parser takes a zero byte for the end of its input, and would not see what follows.
+  const std::size_t zero = text.find('\0');
+  if (zero != text.npos) {
+    throw DataError(path + " is not valid JSON: byte " + std::to_string(zero) + " is zero");
+  }
   StrictKeys keys(path);
   try {
     return Json::parse(text, [&keys](int depth, Json::parse_event_t event, Json& parsed) {
@@ -72,7 +78,7 @@ Json read_json_file(const std::string& path) {
       return true;
     });
   } catch (const Json::exception& error) {
-    throw DataError(path + " is not valid JSON: " + error.what());
+    throw DataError(path + " is not valid JSON: " + printable(error.what(), 400));
   }
 }
 

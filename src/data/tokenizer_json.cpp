@@ -3,6 +3,7 @@
 #include "data/bpe_definition.h"
 #include "data/bpe_vocabulary.h"
 #include "data/json_file.h"
+#include "data/shown_text.h"
 #include "hydra/core/error.h"
 
 namespace hydra::detail {
@@ -30,7 +31,7 @@ struct Section {
   }
 
   [[noreturn]] void refuse(const char* name, const std::string& way_out) const {
-    throw Unsupported(path + ": " + key + name + " is " + at(name).dump().substr(0, 200) + ": " +
+    throw Unsupported(path + ": " + key + name + " is " + printable(at(name).dump()) + ": " +
                       way_out);
   }
 
@@ -94,7 +95,7 @@ void add_merge(const Json& merge, const std::string& where, BpeVocabulary& vocab
                          merge[1].get_ref<const std::string&>(), where);
     return;
   }
-  throw DataError(where + ": " + merge.dump().substr(0, 200) + " is no pair of tokens");
+  throw DataError(where + ": " + printable(merge.dump()) + " is no pair of tokens");
 }
 
 void add_merges(const Section& model, BpeVocabulary& vocabulary) {

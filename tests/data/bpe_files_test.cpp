@@ -1,6 +1,7 @@
 #include <functional>
 
 #include "bpe_fixture.h"
+#include "data/shown_text.h"
 #include "hydra/core/error.h"
 #include "hydra/data/bpe_tokenizer.h"
 
@@ -149,7 +150,15 @@ TEST_F(BpeFilesTest, RefusesWhatIsNoStrictJson) {
   EXPECT_NAMES(refusal_of_files("[1, 2]", ""), "no JSON object");
   EXPECT_NAMES(refusal_of_files("{}", ""), "no JSON object");
   EXPECT_NAMES(refusal_of_files("", ""), "not valid JSON");
+  EXPECT_NAMES(refusal_of_files(vocabulary() + std::string("\0, hidden", 9), ""), "is zero");
   EXPECT_NAMES(refusal_of_files(std::string(100000, '['), ""), "nested deeper");
+}
+
+TEST(ShownTextTest, ShowsTextFromStrangersHarmlessly) {
+  EXPECT_EQ(in_quotes("a\u00e9"), "\"a\u00e9\"");
+  EXPECT_EQ(printable("\x1B[2J\n\xFF"), "\\x1B[2J\\x0A\\xFF");
+  EXPECT_EQ(printable("a\u00e9b", 2), "a...");
+  EXPECT_EQ(printable(std::string(1000, 'x')), std::string(kMostShown, 'x') + "...");
 }
 
 TEST_F(BpeFilesTest, NamesWhatIsNotThere) {
