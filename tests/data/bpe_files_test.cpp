@@ -43,9 +43,9 @@ class BpeFilesTest : public BpeFixture {
   static std::string vocabulary() { return golden_json("tokenizer.json")["model"]["vocab"].dump(); }
 };
 
-using ::testing::Test;
-
-#define EXPECT_NAMES(message, part) EXPECT_NE((message).find(part), std::string::npos) << (message)
+void expect_names(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message << " lacks: " << part;
+}
 
 TEST_F(BpeFilesTest, RefusesSettingsThatWouldGiveOtherIdsByKey) {
   const std::vector<std::pair<std::string, std::function<void(Json&)>>> cases{
@@ -68,8 +68,8 @@ TEST_F(BpeFilesTest, RefusesSettingsThatWouldGiveOtherIdsByKey) {
   };
   for (const auto& [key, alter] : cases) {
     const std::string message = refusal<Unsupported>(alter);
-    EXPECT_NAMES(message, key);
-    EXPECT_NAMES(message, path("tokenizer.json"));
+    expect_names(message, key);
+    expect_names(message, path("tokenizer.json"));
   }
 }
 
@@ -115,8 +115,8 @@ TEST_F(BpeFilesTest, RefusesAMalformedTokenizerJsonByKey) {
   };
   for (const auto& [part, alter] : cases) {
     const std::string message = refusal<DataError>(alter);
-    EXPECT_NAMES(message, part);
-    EXPECT_NAMES(message, path("tokenizer.json"));
+    expect_names(message, part);
+    expect_names(message, path("tokenizer.json"));
   }
 }
 
@@ -133,7 +133,7 @@ TEST_F(BpeFilesTest, RefusesMalformedMergesByLine) {
   };
   for (const auto& [merges, part] : cases) {
     const std::string message = refusal_of_files(vocabulary(), merges);
-    EXPECT_NAMES(message, path("merges.txt") + ", " + part);
+    expect_names(message, path("merges.txt") + ", " + part);
   }
 }
 
@@ -144,14 +144,14 @@ TEST_F(BpeFilesTest, TakesWindowsLineEndsAndAnUnendedLastLine) {
 }
 
 TEST_F(BpeFilesTest, RefusesWhatIsNoStrictJson) {
-  EXPECT_NAMES(refusal_of_files("{\"a\": 1, \"a\": 2}", ""), "\"a\" twice");
-  EXPECT_NAMES(refusal_of_files("{\"a\": \n ?", ""), "line 2");
-  EXPECT_NAMES(refusal_of_files("{\"\xFF\": 1}", ""), "UTF-8");
-  EXPECT_NAMES(refusal_of_files("[1, 2]", ""), "no JSON object");
-  EXPECT_NAMES(refusal_of_files("{}", ""), "no JSON object");
-  EXPECT_NAMES(refusal_of_files("", ""), "not valid JSON");
-  EXPECT_NAMES(refusal_of_files(vocabulary() + std::string("\0, hidden", 9), ""), "is zero");
-  EXPECT_NAMES(refusal_of_files(std::string(100000, '['), ""), "nested deeper");
+  expect_names(refusal_of_files("{\"a\": 1, \"a\": 2}", ""), "\"a\" twice");
+  expect_names(refusal_of_files("{\"a\": \n ?", ""), "line 2");
+  expect_names(refusal_of_files("{\"\xFF\": 1}", ""), "UTF-8");
+  expect_names(refusal_of_files("[1, 2]", ""), "no JSON object");
+  expect_names(refusal_of_files("{}", ""), "no JSON object");
+  expect_names(refusal_of_files("", ""), "not valid JSON");
+  expect_names(refusal_of_files(vocabulary() + std::string("\0, hidden", 9), ""), "is zero");
+  expect_names(refusal_of_files(std::string(100000, '['), ""), "nested deeper");
 }
 
 TEST(ShownTextTest, ShowsTextFromStrangersHarmlessly) {
@@ -162,11 +162,11 @@ TEST(ShownTextTest, ShowsTextFromStrangersHarmlessly) {
 }
 
 TEST_F(BpeFilesTest, NamesWhatIsNotThere) {
-  EXPECT_NAMES(refusal_of<DataError>([&] { BpeTokenizer::from_folder(folder_.string()); }),
+  expect_names(refusal_of<DataError>([&] { BpeTokenizer::from_folder(folder_.string()); }),
                "holds no tokenizer");
-  EXPECT_NAMES(refusal_of<DataError>([&] { BpeTokenizer::from_files(path("a"), path("b")); }),
+  expect_names(refusal_of<DataError>([&] { BpeTokenizer::from_files(path("a"), path("b")); }),
                path("a") + " does not exist");
-  EXPECT_NAMES(refusal_of<DataError>([&] { BpeTokenizer::from_tokenizer_json(folder_.string()); }),
+  expect_names(refusal_of<DataError>([&] { BpeTokenizer::from_tokenizer_json(folder_.string()); }),
                "no regular file");
 }
 
@@ -176,7 +176,7 @@ TEST_F(BpeFilesTest, RefusesASpecialTokenThatIsNoEntry) {
   const auto read = [&](const std::string& special) {
     return [=] { BpeTokenizer::from_files(vocab, merges, {.special_tokens = {{special}}}); };
   };
-  EXPECT_NAMES(refusal_of<InvalidArgument>(read("<s>")), "\"<s>\"");
+  expect_names(refusal_of<InvalidArgument>(read("<s>")), "\"<s>\"");
   EXPECT_EQ(refusal_of<InvalidArgument>(read("the")), "no refusal");
 }
 
