@@ -59,7 +59,9 @@ void declare(CLI::App& app, Options& options, Raw& raw) {
   app.add_option("--max-gradient-norm", raw.max_gradient_norm,
                  "Clip the global gradient norm; 0 does not")
       ->capture_default_str();
-  app.add_option("--policy", options.policy, "lrtf, fifo or round-robin")->capture_default_str();
+  app.add_option("--policy", options.policy,
+                 "lrtf, fifo, round-robin, shortest, priority or random")
+      ->capture_default_str();
   app.add_option("--seed", options.seed, "Seed of weights, dropout and shuffling")
       ->capture_default_str();
   app.add_option("--json", options.json, "Write a summary for machines to this file");

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <string>
 #include <tuple>
 
 #include "hydra/core/error.h"
+#include "hydra/core/random.h"
 #include "hydra/schedule/policy.h"
 
 namespace hydra {
@@ -77,6 +80,66 @@ class RoundRobin final : public Policy {
   }
 };
 
+class Shortest final : public Policy {
+ public:
+  std::string_view name() const noexcept override { return "shortest"; }
+
+  std::optional<Decision> choose(const ScheduleView& view) const override {
+    const auto shortest =
+        smallest(view.jobs, [](const JobView& job) { return std::tuple(job.remaining, job.id); });
+    if (!shortest) return std::nullopt;
+    return Decision{*shortest, "shortest remaining time"};
+  }
+};
+
+class Priority final : public Policy {
+ public:
+  std::string_view name() const noexcept override { return "priority"; }
+
+  std::optional<Decision> choose(const ScheduleView& view) const override {
+    if (view.jobs.empty()) return std::nullopt;
+    const auto lowest = std::min_element(
+        view.jobs.begin(), view.jobs.end(),
+        [](const JobView& a, const JobView& b) { return a.priority < b.priority; });
+    const auto least = smallest(view.jobs, [&](const JobView& job) {
+      // In units of the lowest priority's: the share that the job would have with one unit more.
+      const std::int64_t level = std::min(job.priority - lowest->priority, kLevels);
+      return std::tuple(
+          std::ldexp(static_cast<double>(job.units_served + 1), -static_cast<int>(level)), job.id);
+    });
+    return Decision{*least, "least served for its priority"};
+  }
+
+ private:
+  static constexpr std::int64_t kLevels = 32;
+};
+
+class Random final : public Policy {
+ public:
+  explicit Random(std::uint64_t seed) : seed_(seed) {}
+
+  std::string_view name() const noexcept override { return "random"; }
+
+  std::optional<Decision> choose(const ScheduleView& view) const override {
+    if (view.jobs.empty()) return std::nullopt;
+    std::uint64_t served = 0;
+    for (const JobView& job : view.jobs) served += static_cast<std::uint64_t>(job.units_served);
+    // By id, so that the order of the list does not matter.
+    const auto chosen = smallest(view.jobs, [&](const JobView& job) {
+      return std::tuple(mix_seed(seed_, {static_cast<std::uint64_t>(view.device.value()), served,
+                                         static_cast<std::uint64_t>(job.id.value())}),
+                        job.id);
+    });
+    return Decision{*chosen, "drawn"};
+  }
+
+ private:
+  std::uint64_t seed_;
+};
+
+constexpr std::array<std::string_view, 6> kNames{"lrtf",     "fifo",     "round-robin",
+                                                 "shortest", "priority", "random"};
+
 }  // namespace
 
 std::unique_ptr<Policy> make_sharded_lrtf_policy(double stickiness) {
@@ -87,12 +150,28 @@ std::unique_ptr<Policy> make_fifo_policy() { return std::make_unique<Fifo>(); }
 
 std::unique_ptr<Policy> make_round_robin_policy() { return std::make_unique<RoundRobin>(); }
 
+std::unique_ptr<Policy> make_shortest_policy() { return std::make_unique<Shortest>(); }
+
+std::unique_ptr<Policy> make_priority_policy() { return std::make_unique<Priority>(); }
+
+std::unique_ptr<Policy> make_random_policy(std::uint64_t seed) {
+  return std::make_unique<Random>(seed);
+}
+
 std::unique_ptr<Policy> make_policy(std::string_view name) {
   if (name == "lrtf") return make_sharded_lrtf_policy();
   if (name == "fifo") return make_fifo_policy();
   if (name == "round-robin") return make_round_robin_policy();
-  throw InvalidArgument("there is no policy \"" + std::string(name) +
-                        "\": choose lrtf, fifo or round-robin");
+  if (name == "shortest") return make_shortest_policy();
+  if (name == "priority") return make_priority_policy();
+  if (name == "random") return make_random_policy();
+  std::string names;
+  for (const std::string_view known : kNames) {
+    names += (names.empty() ? "" : ", ") + std::string(known);
+  }
+  throw InvalidArgument("there is no policy \"" + std::string(name) + "\": choose one of " + names);
 }
+
+std::span<const std::string_view> policy_names() { return kNames; }
 
 }  // namespace hydra

@@ -70,7 +70,7 @@ TEST(PolicyTest, FifoChoosesTheOldestAndRoundRobinTheLeastServed) {
 }
 
 TEST(PolicyTest, NothingIsChosenFromNothing) {
-  for (const char* name : {"lrtf", "fifo", "round-robin"}) {
+  for (const std::string_view name : policy_names()) {
     EXPECT_FALSE(make_policy(name)->choose({DeviceId(0), {}})) << name;
   }
   EXPECT_THROW(make_policy("lottery"), InvalidArgument);
@@ -142,7 +142,7 @@ TEST(PolicyTest, LrtfAgreesWithItsDefinitionOnRandomJobsWithTies) {
 
 TEST(PolicyTest, TheChoiceIsTheSameWheneverAskedAndInWhateverOrderTheJobsAreListed) {
   SplitMix64 random(13);
-  for (const char* name : {"lrtf", "fifo", "round-robin"}) {
+  for (const std::string_view name : policy_names()) {
     const auto policy = make_policy(name);
     for (int round = 0; round < testing::sweep_rounds(500); ++round) {
       auto jobs = random_jobs(random);
@@ -166,6 +166,36 @@ TEST(PolicyTest, RoundRobinServesEveryJobEquallyOften) {
   EXPECT_EQ(order, (std::vector{JobId(0), JobId(1), JobId(2), JobId(0), JobId(1), JobId(2)}));
 }
 
+TEST(PolicyTest, ShortestChoosesTheShortestRemaining) {
+  EXPECT_EQ(chosen(*make_shortest_policy(), {job(0, 5), job(2, 3), job(1, 3)}), 2U);
+}
+
+TEST(PolicyTest, PriorityGivesTwiceTheUnitsPerLevelAndStarvesNobody) {
+  const auto policy = make_priority_policy();
+  std::vector<JobView> jobs{job(0, 1), job(1, 1), job(2, 1)};
+  jobs[0].priority = -1;
+  jobs[1].priority = 1;
+  jobs[2].priority = 0;
+  for (int unit = 0; unit < 700; ++unit) ++jobs[chosen(*policy, jobs)].units_served;
+  EXPECT_NEAR(static_cast<double>(jobs[0].units_served), 100, 1);
+  EXPECT_NEAR(static_cast<double>(jobs[2].units_served), 200, 1);
+  EXPECT_NEAR(static_cast<double>(jobs[1].units_served), 400, 1);
+}
+
+TEST(PolicyTest, RandomChoosesEveryJobAboutEquallyOftenAndBySeed) {
+  std::vector<JobView> jobs{job(0, 1), job(1, 1), job(2, 1), job(3, 1)};
+  std::vector<int> counts(4, 0);
+  int differences = 0;
+  for (int unit = 0; unit < 4000; ++unit) {
+    const std::size_t one = chosen(*make_random_policy(1), jobs);
+    differences += one != chosen(*make_random_policy(2), jobs) ? 1 : 0;
+    ++counts[one];
+    ++jobs[one].units_served;
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 1000, 150);
+  EXPECT_NEAR(differences, 3000, 200);
+}
+
 TEST(PolicyTest, OfTheJobsThatStickTheOneWithFewestMissingBytesIsKept) {
   const auto policy = make_sharded_lrtf_policy(0.1);
   std::vector<JobView> jobs{job(0, 1000), job(1, 990, 0), job(2, 950, 0)};
@@ -180,15 +210,16 @@ TEST(PolicyTest, AStickinessThatIsNoShareIsRefused) {
 }
 
 TEST(PolicyTest, PoliciesAreMadeByTheNamesTheyCarryAndARefusalListsThem) {
-  for (const char* name : {"lrtf", "fifo", "round-robin"}) {
+  for (const std::string_view name : policy_names()) {
     EXPECT_EQ(make_policy(name)->name(), name);
   }
   try {
     make_policy("lottery");
     FAIL() << "nothing was thrown";
   } catch (const InvalidArgument& error) {
-    for (const char* part : {"lottery", "lrtf", "fifo", "round-robin"}) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part;
+    EXPECT_NE(std::string(error.what()).find("lottery"), std::string::npos) << error.what();
+    for (const std::string_view name : policy_names()) {
+      EXPECT_NE(std::string(error.what()).find(name), std::string::npos) << name;
     }
   }
 }

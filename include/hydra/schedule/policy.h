@@ -57,8 +57,18 @@ std::unique_ptr<Policy> make_sharded_lrtf_policy(double stickiness = 0.05);
 std::unique_ptr<Policy> make_fifo_policy();
 /// The job that was given the fewest units first; ties go to the older job.
 std::unique_ptr<Policy> make_round_robin_policy();
+/// The job with the shortest remaining time first: finished models come early, the makespan is
+/// longer. Ties go to the older job. A long job waits as long as shorter ones keep coming.
+std::unique_ptr<Policy> make_shortest_policy();
+/// Shares by priority: a job is given twice the units of one whose priority is one lower, so that
+/// nobody starves. Differences beyond 32 count as 32. Ties go to the older job.
+std::unique_ptr<Policy> make_priority_policy();
+/// Any job, each equally likely: a function of `seed`, the device and the units given out so far.
+std::unique_ptr<Policy> make_random_policy(std::uint64_t seed = 0);
 
-/// Makes a policy from "lrtf", "fifo" or "round-robin". Errors: InvalidArgument lists the names.
+/// Makes a policy from one of policy_names(). Errors: InvalidArgument lists them.
 std::unique_ptr<Policy> make_policy(std::string_view name);
+/// "lrtf", "fifo", "round-robin", "shortest", "priority", "random".
+std::span<const std::string_view> policy_names();
 
 }  // namespace hydra
