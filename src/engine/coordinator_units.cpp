@@ -94,17 +94,15 @@ JobView Coordinator::view_of(const JobRecord& record, const Slot& slot) const {
   view.missing = store_->missing(record.shards[index_of(unit.shard)].claimed_parts, slot.id);
   view.last_device = record.last_device;
   view.units_served = record.units_served;
+  view.running = !runnable(record);
   return view;
 }
 
 void Coordinator::choose_next(Slot& slot) {
-  std::vector<JobView> ready;
-  std::vector<JobView> successors;
+  std::vector<JobView> views;
   for (const auto& [id, record] : jobs_) {
-    if (!claimable(*record, slot)) continue;
-    (runnable(*record) ? ready : successors).push_back(view_of(*record, slot));
+    if (claimable(*record, slot)) views.push_back(view_of(*record, slot));
   }
-  const std::vector<JobView>& views = ready.empty() ? successors : ready;
   if (views.empty()) return;
   Decision decision{views.size() - 1, "reversed for a test"};
   if (!options_.reverse_ready_order) {

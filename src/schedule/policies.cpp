@@ -38,22 +38,31 @@ class ShardedLrtf final : public Policy {
     if (!longest) return std::nullopt;
     const double margin =
         static_cast<double>(view.jobs[*longest].remaining.count()) * (1 - stickiness_);
-    std::optional<std::size_t> kept;
-    for (std::size_t i = 0; i < view.jobs.size(); ++i) {
-      const JobView& job = view.jobs[i];
-      if (job.last_device != view.device) continue;
-      if (static_cast<double>(job.remaining.count()) < margin) continue;
-      if (!kept || std::tuple(job.missing, -job.remaining, job.id) <
-                       std::tuple(view.jobs[*kept].missing, -view.jobs[*kept].remaining,
-                                  view.jobs[*kept].id)) {
-        kept = i;
+    const auto best_within_margin = [&](auto eligible) {
+      std::optional<std::size_t> best;
+      for (std::size_t i = 0; i < view.jobs.size(); ++i) {
+        const JobView& job = view.jobs[i];
+        if (static_cast<double>(job.remaining.count()) < margin || !eligible(job)) continue;
+        if (!best || closeness(job) < closeness(view.jobs[*best])) best = i;
       }
+      return best;
+    };
+    const auto sticky = best_within_margin(
+        [&](const JobView& job) { return !job.running && job.last_device == view.device; });
+    if (sticky && *sticky != *longest) {
+      return Decision{*sticky, "sticky: its shard is on the device"};
     }
-    if (kept && *kept != *longest) return Decision{*kept, "sticky: its shard is on the device"};
-    return Decision{*longest, "longest remaining time"};
+    if (!view.jobs[*longest].running) return Decision{*longest, "longest remaining time"};
+    const auto ready = best_within_margin([](const JobView& job) { return !job.running; });
+    if (ready) return Decision{*ready, "fills the gap in a longer job"};
+    return Decision{*longest, "longest remaining time by far"};
   }
 
  private:
+  static std::tuple<Bytes, Nanoseconds, JobId> closeness(const JobView& job) {
+    return {job.missing, -job.remaining, job.id};
+  }
+
   double stickiness_;
 };
 
@@ -62,7 +71,8 @@ class Fifo final : public Policy {
   std::string_view name() const noexcept override { return "fifo"; }
 
   std::optional<Decision> choose(const ScheduleView& view) const override {
-    const auto oldest = smallest(view.jobs, [](const JobView& job) { return job.id; });
+    const auto oldest =
+        smallest(view.jobs, [](const JobView& job) { return std::tuple(job.running, job.id); });
     if (!oldest) return std::nullopt;
     return Decision{*oldest, "oldest job"};
   }
@@ -85,8 +95,9 @@ class Shortest final : public Policy {
   std::string_view name() const noexcept override { return "shortest"; }
 
   std::optional<Decision> choose(const ScheduleView& view) const override {
-    const auto shortest =
-        smallest(view.jobs, [](const JobView& job) { return std::tuple(job.remaining, job.id); });
+    const auto shortest = smallest(view.jobs, [](const JobView& job) {
+      return std::tuple(job.running, job.remaining, job.id);
+    });
     if (!shortest) return std::nullopt;
     return Decision{*shortest, "shortest remaining time"};
   }

@@ -166,6 +166,25 @@ TEST(PolicyTest, RoundRobinServesEveryJobEquallyOften) {
   EXPECT_EQ(order, (std::vector{JobId(0), JobId(1), JobId(2), JobId(0), JobId(1), JobId(2)}));
 }
 
+TEST(PolicyTest, LrtfLetsARunningJobGoOnOnlyWhenItIsLongerByMoreThanTheMargin) {
+  const auto policy = make_sharded_lrtf_policy(0.05);
+  std::vector<JobView> jobs{job(0, 1000, 0), job(1, 960), job(2, 970)};
+  jobs[0].running = true;
+  EXPECT_EQ(chosen(*policy, jobs), 2U);  // at hand, and long enough
+  jobs[1].remaining = jobs[2].remaining = Nanoseconds(940);
+  EXPECT_EQ(chosen(*policy, jobs), 0U);
+  jobs[1].last_device = DeviceId(0);  // sticky jobs are not sticky beyond the margin either
+  EXPECT_EQ(chosen(*policy, jobs), 0U);
+}
+
+TEST(PolicyTest, FifoAndShortestFillGapsBeforeTheyLetARunningJobGoOn) {
+  std::vector<JobView> jobs{job(0, 1), job(1, 9)};
+  jobs[0].running = true;
+  EXPECT_EQ(chosen(*make_fifo_policy(), jobs), 1U);
+  EXPECT_EQ(chosen(*make_shortest_policy(), jobs), 1U);
+  EXPECT_EQ(chosen(*make_fifo_policy(), {jobs[0]}), 0U);
+}
+
 TEST(PolicyTest, ShortestChoosesTheShortestRemaining) {
   EXPECT_EQ(chosen(*make_shortest_policy(), {job(0, 5), job(2, 3), job(1, 3)}), 2U);
 }

@@ -22,6 +22,9 @@ struct JobView {
   Bytes missing;                  ///< bytes of the next unit that are not on the asking device
   DeviceId last_device;           ///< where its previous unit ran; invalid before the first
   std::int64_t units_served = 0;  ///< units given out so far
+  /// Its previous unit is still at work on the asking device: the next one has to wait for its end
+  /// and for what it hands on, while a unit of another job could start at once.
+  bool running = false;
 };
 
 /// What is known when `device` asks for work. All `jobs` are eligible on it.
@@ -49,16 +52,18 @@ class Policy {
 
 /// Sharded-LRTF: the job with the longest remaining total time first; a job whose shard is already
 /// on the device is kept while its remaining time is within `stickiness` of the longest.
-/// Ties go to fewer missing bytes, then to the older job.
+/// A job whose previous unit is still running gives way to others within the same margin, which
+/// fill the gap between its units. Ties go to fewer missing bytes, then to the older job.
 /// Source: Nagrecha and Kumar, Hydra: A System for Large Multi-Model Deep Learning, 2021,
 /// section "Sharded-LRTF"; stickiness and the transfer-aware tie are ours.
 std::unique_ptr<Policy> make_sharded_lrtf_policy(double stickiness = 0.05);
-/// The oldest job first.
+/// The oldest job first, of those that are not running.
 std::unique_ptr<Policy> make_fifo_policy();
 /// The job that was given the fewest units first; ties go to the older job.
 std::unique_ptr<Policy> make_round_robin_policy();
 /// The job with the shortest remaining time first: finished models come early, the makespan is
-/// longer. Ties go to the older job. A long job waits as long as shorter ones keep coming.
+/// longer. Those that are not running first; ties go to the older job. A long job waits as long as
+/// shorter ones keep coming.
 std::unique_ptr<Policy> make_shortest_policy();
 /// Shares by priority: a job is given twice the units of one whose priority is one lower, so that
 /// nobody starves. Differences beyond 32 count as 32. Ties go to the older job.
