@@ -17,7 +17,7 @@ void require(bool holds, std::int64_t step, const std::string& what) {
 void validate_tensor(at::Tensor& tensor, const std::string& name, const Batch& batch,
                      std::int64_t step) {
   require(tensor.defined(), step, name + " is undefined");
-  require(tensor.device().is_cpu() && !tensor.is_sparse(), step,
+  require(tensor.device().is_cpu() && tensor.layout() == at::kStrided, step,
           name + " must be a dense tensor in host memory");
   require(tensor.dim() >= 1 && tensor.size(0) == batch.rows, step,
           name + " must have " + std::to_string(batch.rows) + " rows, has " +

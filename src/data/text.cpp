@@ -4,7 +4,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "hydra/core/error.h"
 
@@ -31,20 +30,30 @@ std::string ByteTokenizer::decode(const std::vector<std::int32_t>& tokens) const
 std::vector<std::int32_t> read_tokens(const std::string& path, const Tokenizer& tokenizer) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) {
+  if (status.type() == std::filesystem::file_type::not_found) {
     throw DataError("the text file " + path + " does not exist");
+  }
+  if (!std::filesystem::status_known(status)) {
+    throw DataError("the text file " + path + " cannot be read: " + error.message());
   }
   if (std::filesystem::is_directory(status)) {
     throw DataError(path + " is a directory, a text file is needed");
   }
+  if (!std::filesystem::is_regular_file(status)) {
+    throw DataError(path + " is not a regular file, a text file is needed");
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) throw DataError("the text file " + path + " cannot be read: " + std::strerror(errno));
-  std::ostringstream text;
-  text << file.rdbuf();
+  // Not by `<< file.rdbuf()`, which takes a failed read for the end of the file.
+  std::string content;
+  std::vector<char> block(1 << 20);
+  do {
+    file.read(block.data(), static_cast<std::streamsize>(block.size()));
+    content.append(block.data(), static_cast<std::size_t>(file.gcount()));
+  } while (file);
   if (file.bad()) {
     throw DataError("reading the text file " + path + " failed: " + std::strerror(errno));
   }
-  const std::string content = std::move(text).str();
   if (content.empty()) throw DataError("the text file " + path + " is empty");
   return tokenizer.encode(content);
 }

@@ -1,0 +1,139 @@
+#include "hydra/data/text.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "hydra/core/error.h"
+
+namespace hydra {
+namespace {
+
+std::string every_byte() {
+  std::string text;
+  for (int byte = 0; byte < 256; ++byte) text += static_cast<char>(byte);
+  return text;
+}
+
+/// Returns the message of the DataError that reading `path` ends with, or "" when it ends well.
+std::string read_error(const std::string& path) {
+  try {
+    read_tokens(path, ByteTokenizer());
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+void expect_names(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks: " << part;
+}
+
+class ReadTokensTest : public ::testing::Test {
+ protected:
+  ReadTokensTest() {
+    // One folder per test: CTest may run several at once.
+    folder_ = std::filesystem::path(::testing::TempDir()) /
+              (std::string("hydra_text_") +
+               ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+  ~ReadTokensTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string path() const { return (folder_ / "text.txt").string(); }
+
+  std::vector<std::int32_t> written_and_read(const std::string& content) const {
+    std::ofstream(path(), std::ios::binary) << content;
+    return read_tokens(path(), ByteTokenizer());
+  }
+
+  std::filesystem::path folder_;
+};
+
+TEST(ByteTokenizerTest, EveryByteIsATokenOfItsOwnValue) {
+  const std::vector<std::int32_t> tokens = ByteTokenizer().encode(every_byte());
+  ASSERT_EQ(tokens.size(), 256U);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    EXPECT_EQ(tokens[i], static_cast<std::int32_t>(i));
+    EXPECT_LT(tokens[i], ByteTokenizer().vocabulary_size());
+  }
+}
+
+TEST(ByteTokenizerTest, EveryByteComesBackUnchanged) {
+  const ByteTokenizer tokenizer;
+  EXPECT_EQ(tokenizer.decode(tokenizer.encode(every_byte())), every_byte());
+  EXPECT_EQ(tokenizer.decode({}), "");
+}
+
+TEST(ByteTokenizerTest, TokensThatAreNoBytesAreRefusedByNumber) {
+  for (const std::int32_t token : {-1, 256}) {
+    try {
+      ByteTokenizer().decode({65, token});
+      ADD_FAILURE() << token << " was decoded";
+    } catch (const InvalidArgument& error) {
+      expect_names(error.what(), std::to_string(token));
+    }
+  }
+}
+
+TEST_F(ReadTokensTest, AFileOfOneByteIsOneToken) {
+  EXPECT_EQ(written_and_read("a"), (std::vector<std::int32_t>{97}));
+}
+
+TEST_F(ReadTokensTest, BytesThatAreNotUtf8AreKept) {
+  // Zero bytes, lone continuation bytes and both kinds of line end among them.
+  const std::string content = "\xff\xfe\r\n\x80" + every_byte() + "\xc3";
+  EXPECT_EQ(ByteTokenizer().decode(written_and_read(content)), content);
+}
+
+TEST_F(ReadTokensTest, ALargeFileIsReadWhole) {
+  std::string content;
+  while (content.size() < 3'000'000) content += every_byte() + "x";
+  EXPECT_EQ(ByteTokenizer().decode(written_and_read(content)), content);
+}
+
+TEST_F(ReadTokensTest, AMissingFileIsNamed) {
+  expect_names(read_error(path()), path() + " does not exist");
+}
+
+TEST_F(ReadTokensTest, AnEmptyFileIsNamed) {
+  std::ofstream(path(), std::ios::binary).close();
+  expect_names(read_error(path()), path() + " is empty");
+}
+
+TEST_F(ReadTokensTest, ADirectoryIsNamed) {
+  expect_names(read_error(folder_.string()), folder_.string() + " is a directory");
+}
+
+TEST_F(ReadTokensTest, ADeviceIsRefusedInsteadOfReadWithoutEnd) {
+  expect_names(read_error("/dev/null"), "/dev/null is not a regular file");
+}
+
+TEST_F(ReadTokensTest, APathThatCannotBeFollowedIsNotCalledMissing) {
+  std::filesystem::create_symlink(path(), path());
+  expect_names(read_error(path()), path() + " cannot be read: ");
+}
+
+TEST_F(ReadTokensTest, AFileWithoutPermissionCannotBeRead) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read any file";
+  std::ofstream(path(), std::ios::binary) << "secret";
+  ASSERT_EQ(chmod(path().c_str(), 0), 0);
+  expect_names(read_error(path()), path() + " cannot be read: ");
+}
+
+TEST_F(ReadTokensTest, AFailedReadIsNotTakenForTheEndOfTheFile) {
+  // A regular file that opens, and whose first page is never there to read.
+  const std::string unreadable = "/proc/self/mem";
+  if (!std::ifstream(unreadable)) GTEST_SKIP() << unreadable << " does not open here";
+  expect_names(read_error(unreadable), "reading the text file " + unreadable + " failed: ");
+}
+
+}  // namespace
+}  // namespace hydra
