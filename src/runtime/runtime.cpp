@@ -11,6 +11,7 @@
 #include "engine/job_setup.h"
 #include "hydra/core/mutex.h"
 #include "hydra/model/cpu_allocator_shim.h"
+#include "model/autograd_queue.h"
 
 namespace hydra {
 namespace {
@@ -179,6 +180,9 @@ Runtime::Runtime(RuntimeOptions options) {
   validate(options);
   if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options);
   install_cpu_allocator_shim();
+  // LibTorch makes objects of its own when they are first used. Those of a backward pass have to be
+  // there before a runtime that is a static object, so that they die after it.
+  release_autograd_queue();
   impl_ = std::make_unique<Impl>(std::move(options));
 }
 
