@@ -15,8 +15,11 @@ function(hydra_library target)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:hydra_compiler>)
 endfunction()
 
-# hydra_sources(files...): adds this folder's sources to the library that the folder belongs to.
+# hydra_sources([TORCH_FREE] files...): adds this folder's sources to the library that the folder
+# belongs to. TORCH_FREE: they include nothing of Torch, whose precompiled header costs each
+# source some ten seconds.
 function(hydra_sources)
+  cmake_parse_arguments(arg "TORCH_FREE" "" "" ${ARGN})
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   if(folder IN_LIST HYDRA_CORE_FOLDERS)
     set(target hydra_core)
@@ -27,8 +30,12 @@ function(hydra_sources)
   else()
     message(FATAL_ERROR "src/${folder} is in none of the layers: see cmake/HydraTargets.cmake")
   endif()
-  list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
-  target_sources(${target} PRIVATE ${ARGN})
+  list(TRANSFORM arg_UNPARSED_ARGUMENTS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  target_sources(${target} PRIVATE ${arg_UNPARSED_ARGUMENTS})
+  if(arg_TORCH_FREE)
+    set_source_files_properties(${arg_UNPARSED_ARGUMENTS} TARGET_DIRECTORY ${target}
+                                PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+  endif()
 endfunction()
 
 # hydra_torch_target(TARGET): compiles with the one precompiled header that holds Torch.
@@ -40,11 +47,12 @@ function(hydra_torch_target target)
   target_precompile_headers(${target} REUSE_FROM hydra_torch_pch)
 endfunction()
 
-# hydra_test(NAME name SOURCES files... [TORCH] [LONG] [LABELS labels...] [TIMEOUT seconds]):
-# one GoogleTest executable and one test of CTest; LONG adds a second one, name_long with the label
+# hydra_test(NAME name SOURCES files... [TORCH [TORCH_FREE]] [LONG] [LABELS labels...] [TIMEOUT seconds]):
+# one GoogleTest executable and one test of CTest. TORCH: it needs the whole library; TORCH_FREE: its
+# sources include nothing of Torch all the same. LONG adds a second one, name_long with the label
 # "long", in which HYDRA_LONG asks the executable for its full sweeps.
 function(hydra_test)
-  cmake_parse_arguments(arg "TORCH;LONG" "NAME;TIMEOUT" "SOURCES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;TORCH_FREE;LONG" "NAME;TIMEOUT" "SOURCES;LABELS" ${ARGN})
   if(arg_TORCH AND NOT HYDRA_WITH_TORCH)
     return()
   endif()
@@ -53,7 +61,9 @@ function(hydra_test)
                                                  ${CMAKE_CURRENT_SOURCE_DIR})
   if(arg_TORCH)
     target_link_libraries(${arg_NAME} PRIVATE hydra::testing hydra::hydra)
-    hydra_torch_target(${arg_NAME})
+    if(NOT arg_TORCH_FREE)
+      hydra_torch_target(${arg_NAME})
+    endif()
   endif()
   target_link_libraries(${arg_NAME} PRIVATE hydra::core hydra_compiler GTest::gtest_main
                                             GTest::gmock)
