@@ -293,17 +293,19 @@ TEST(BatchLoaderTest, ADestroyedLoaderWithAFullQueueLetsTheSourceGo) {
 
 TEST(BatchLoaderTest, DestructionWaitsForTheCallAtWork) {
   std::promise<void> inside;
-  auto data = std::make_shared<CountingData>([&inside](std::int64_t) {
-    inside.set_value();
+  auto data = std::make_shared<CountingData>([&inside](std::int64_t step) {
+    if (step == 0) inside.set_value();
     std::this_thread::sleep_for(kLongEnoughToGoWrong);
   });
   Signal ready;
   {
-    BatchLoader loader(data, 0, 100, 2, ready.callback());
+    BatchLoader loader(data, 0, 100, 100, ready.callback());
     inside.get_future().wait();
   }
   EXPECT_FALSE(data->inside);
-  EXPECT_EQ(data->calls, 1);
+  const int calls = data->calls;
+  std::this_thread::sleep_for(kLongEnoughToGoWrong);
+  EXPECT_EQ(data->calls, calls);
 }
 
 TEST(BatchLoaderTest, ClosingTwiceIsTheSameAsOnce) {
