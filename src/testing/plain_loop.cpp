@@ -18,12 +18,11 @@ namespace {
 // A parameter with its uses: one for an ordinary parameter, several when it is tied.
 struct Trained {
   std::vector<at::Tensor> uses;  // leaves that share the first one's data, each with its gradient
-  std::vector<std::int64_t> zeroed_versions;
   at::Tensor state0, state1;
   double learning_rate_scale = 1.0;
   double weight_decay = 0.0;
   std::int64_t updates = 0;
-  float* gradient = nullptr;  // of this step, over all uses; null when none was touched
+  at::Tensor gradient;  // of this step, over all uses; undefined when none was reached
 };
 
 float* data_of(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
@@ -76,7 +75,6 @@ class PlainLoop {
 
   PlainResult run() && {
     for (std::int64_t step = 0; step < options_.max_steps; ++step) {
-      for (Trained& parameter : parameters_) zero_gradients(parameter);
       result_.losses.push_back(forward_backward(options_.data->batch(step), step));
       for (Trained& parameter : parameters_) combine_uses(parameter);
       const float factor = options_.max_gradient_norm ? clip(step) : 1.0F;
@@ -93,16 +91,6 @@ class PlainLoop {
       }
     }
     result_.weights.emplace_back(name, value);
-  }
-
-  static void zero_gradients(Trained& parameter) {
-    parameter.zeroed_versions.clear();
-    parameter.gradient = nullptr;
-    for (at::Tensor& use : parameter.uses) {
-      if (!use.requires_grad()) continue;
-      use.mutable_grad() = at::zeros_like(use.detach());
-      parameter.zeroed_versions.push_back(use.grad()._version());
-    }
   }
 
   double forward_backward(const Batch& batch, std::int64_t step) {
@@ -124,24 +112,22 @@ class PlainLoop {
     return loss;
   }
 
-  // Adds up the uses that a backward pass has reached, in their order, into the first of them.
+  // Adds up the uses that the backward passes have reached, in their order, onto zeros.
   static void combine_uses(Trained& parameter) {
-    for (std::size_t u = 0; u < parameter.zeroed_versions.size(); ++u) {
-      const at::Tensor& gradient = parameter.uses[u].grad();
-      if (gradient._version() == parameter.zeroed_versions[u]) continue;
-      if (parameter.gradient != nullptr) {
-        add_into(parameter.gradient, data_of(gradient), gradient.numel());
-      } else {
-        parameter.gradient = data_of(gradient);
-      }
+    parameter.gradient.reset();
+    for (at::Tensor& use : parameter.uses) {
+      if (!use.grad().defined()) continue;
+      if (!parameter.gradient.defined()) parameter.gradient = at::zeros_like(use.detach());
+      parameter.gradient.add_(use.grad());
+      use.mutable_grad().reset();
     }
   }
 
   float clip(std::int64_t step) {
     double squares = 0.0;
     for (const Trained& parameter : parameters_) {
-      if (parameter.gradient == nullptr) continue;
-      squares += square_sum(parameter.gradient, parameter.uses[0].numel());
+      if (!parameter.gradient.defined()) continue;
+      squares += square_sum(data_of(parameter.gradient), parameter.gradient.numel());
     }
     result_.gradient_norms.push_back(std::sqrt(squares));
     require_finite(result_.gradient_norms.back(), "gradient norm", step);
@@ -149,9 +135,9 @@ class PlainLoop {
   }
 
   void update(Trained& parameter, std::int64_t step, float gradient_factor) const {
-    if (parameter.gradient == nullptr) return;
+    if (!parameter.gradient.defined()) return;
     optimizer_->update({.parameter = data_of(parameter.uses[0].detach()),
-                        .gradient = parameter.gradient,
+                        .gradient = data_of(parameter.gradient),
                         .state0 = data_of(parameter.state0),
                         .state1 = data_of(parameter.state1),
                         .elements = parameter.uses[0].numel(),
