@@ -70,6 +70,8 @@ BatchLoader::BatchLoader(std::shared_ptr<DataSource> source, std::int64_t first_
                          std::int64_t end_step, std::size_t queue_depth,
                          std::function<void()> on_ready)
     : impl_(std::make_unique<Impl>()) {
+  if (source == nullptr) throw InvalidArgument("a batch loader needs a data source, got none");
+  if (queue_depth < 1) throw InvalidArgument("a batch loader's queue needs room for one batch");
   impl_->source = std::move(source);
   impl_->depth = queue_depth;
   impl_->on_ready = std::move(on_ready);

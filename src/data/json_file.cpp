@@ -47,7 +47,12 @@ class StrictKeys {
 std::string read_small_file(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw DataError("the file " + path + " does not exist");
+  if (status.type() == std::filesystem::file_type::not_found) {
+    throw DataError("the file " + path + " does not exist");
+  }
+  if (status.type() == std::filesystem::file_type::none) {
+    throw DataError("the file " + path + " cannot be read: " + error.message());
+  }
   if (!std::filesystem::is_regular_file(status)) throw DataError(path + " is no regular file");
   const std::uintmax_t bytes = std::filesystem::file_size(path, error);
   if (error) throw DataError("the file " + path + " cannot be read: " + error.message());

@@ -68,6 +68,7 @@ PackedWindows::~PackedWindows() = default;
 std::int64_t PackedWindows::windows() const noexcept { return impl_->windows; }
 
 Batch PackedWindows::batch(std::int64_t step) {
+  if (step < 0) throw InvalidArgument("there is no batch of step " + std::to_string(step));
   const PackedWindowsOptions& options = impl_->options;
   const auto shape = {options.batch_size, options.context};
   at::Tensor inputs = at::empty(shape, at::TensorOptions().dtype(at::kLong));

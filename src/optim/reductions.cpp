@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 
 #include "hydra/optim/optimizer.h"
@@ -45,7 +44,8 @@ void add_into(float* target, const float* source, std::int64_t elements) noexcep
 }
 
 float clip_factor(double norm, double max_norm) noexcept {
-  return static_cast<float>(std::min(1.0, max_norm / (norm + 1e-6)));
+  const double factor = max_norm / (norm + 1e-6);
+  return static_cast<float>(factor > 1.0 ? 1.0 : factor);
 }
 
 }  // namespace hydra

@@ -308,6 +308,13 @@ TEST(BatchLoaderTest, DestructionWaitsForTheCallAtWork) {
   EXPECT_EQ(data->calls, calls);
 }
 
+TEST(BatchLoaderTest, NothingToLoadFromOrIntoIsRefused) {
+  Signal ready;
+  EXPECT_THROW(BatchLoader(nullptr, 0, 1, 1, ready.callback()), InvalidArgument);
+  EXPECT_THROW(BatchLoader(std::make_shared<CountingData>(), 0, 1, 0, ready.callback()),
+               InvalidArgument);
+}
+
 TEST(BatchLoaderTest, ClosingTwiceIsTheSameAsOnce) {
   auto data = std::make_shared<CountingData>();
   Signal ready;

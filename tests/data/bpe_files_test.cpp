@@ -170,6 +170,13 @@ TEST_F(BpeFilesTest, NamesWhatIsNotThere) {
                "no regular file");
 }
 
+TEST_F(BpeFilesTest, APathThatCannotBeFollowedIsNotSaidToBeAbsent) {
+  std::filesystem::create_symlink("loop.json", folder_ / "loop.json");
+  const std::string message =
+      refusal_of<DataError>([&] { BpeTokenizer::from_tokenizer_json(path("loop.json")); });
+  expect_names(message, "cannot be read");
+}
+
 TEST_F(BpeFilesTest, RefusesASpecialTokenThatIsNoEntry) {
   const std::string vocab = write("vocab.json", vocabulary());
   const std::string merges = write("merges.txt", "");

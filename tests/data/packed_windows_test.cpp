@@ -173,6 +173,11 @@ TEST(PackedWindowsTest, ImpossibleSizesAreRefused) {
   EXPECT_THROW(PackedWindows(counted(100), {.context = -5}), InvalidArgument);
 }
 
+TEST(PackedWindowsTest, NegativeStepsAreRefused) {
+  PackedWindows data = thirty_windows();
+  EXPECT_THROW(data.batch(-1), InvalidArgument);
+}
+
 TEST(PackedWindowsTest, ThreadsInDifferentEpochsGetTheirOwnOrders) {
   PackedWindows shared = thirty_windows();
   std::vector<std::vector<std::int64_t>> expected;

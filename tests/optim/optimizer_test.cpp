@@ -629,6 +629,12 @@ TEST(ClipFactorTest, MaximumZeroAndInfiniteNormsClipAllAway) {
   EXPECT_EQ(clip_factor(kInfinity, 1.0), 0.0F);
 }
 
+TEST(ClipFactorTest, NanIsHandedOn) {
+  EXPECT_TRUE(std::isnan(clip_factor(kNan, 1.0)));
+  EXPECT_TRUE(std::isnan(clip_factor(1.0, kNan)));
+  EXPECT_TRUE(std::isnan(clip_factor(kInfinity, kInfinity)));
+}
+
 TEST(ClipFactorTest, ClipsAsPyTorchDoes) {
   for (const double max_norm : {1e-3, 0.5, 1.0, 5.0, 100.0}) {
     SCOPED_TRACE(max_norm);

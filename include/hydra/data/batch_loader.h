@@ -14,7 +14,8 @@ namespace hydra {
 class BatchLoader {
  public:
   /// Loads steps first_step .. end_step - 1. `on_ready` is called on the loader's thread after each
-  /// batch (or the failure) has become available; it must be brief.
+  /// batch (or the failure) has become available; it must be brief. Errors: InvalidArgument for no
+  /// source or a queue depth of 0; SystemError when no thread can be started.
   BatchLoader(std::shared_ptr<DataSource> source, std::int64_t first_step, std::int64_t end_step,
               std::size_t queue_depth, std::function<void()> on_ready);
   ~BatchLoader();

@@ -44,6 +44,7 @@ class PackedWindows final : public DataSource {
                 PackedWindowsOptions options);
   ~PackedWindows() override;
 
+  /// Errors: InvalidArgument for a negative step.
   Batch batch(std::int64_t step) override;
   std::int64_t windows() const noexcept;
 

@@ -25,7 +25,8 @@ struct LearningRateSchedule {
 
   /// Returns the rate of step `step` (0-based).
   double at(std::int64_t step) const;
-  /// Errors: InvalidArgument for negative or non-finite numbers, warm-up beyond max_steps.
+  /// Errors: InvalidArgument for negative or non-finite numbers, and for a decaying shape whose
+  /// warm-up does not end before max_steps.
   void validate() const;
 };
 

@@ -74,7 +74,8 @@ double square_sum(const float* values, std::int64_t elements) noexcept;
 void add_into(float* target, const float* source, std::int64_t elements) noexcept;
 
 /// Returns the factor that brings a gradient of global norm `norm` to at most `max_norm`, as
-/// torch.nn.utils.clip_grad_norm_ computes it: min(1, max_norm / (norm + 1e-6)), in fp32.
+/// torch.nn.utils.clip_grad_norm_ does: min(1, max_norm / (norm + 1e-6)), computed in double and
+/// rounded to fp32 once. NaN where either number is NaN or both are infinite.
 float clip_factor(double norm, double max_norm) noexcept;
 
 }  // namespace hydra
