@@ -3,12 +3,16 @@
 set(HYDRA_CORE_FOLDERS core memory io device residency schedule report)
 set(HYDRA_TORCH_FOLDERS model optim data checkpoint models engine runtime select)
 
-# hydra_library(TARGET folders...): an empty library with its public headers.
-function(hydra_library target)
+# hydra_library(TARGET name folders...): an empty library with its public headers, hydra::name to users.
+function(hydra_library target name)
   add_library(${target} STATIC)
+  add_library(hydra::${name} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  target_compile_features(${target} PUBLIC cxx_std_20)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src)
   foreach(folder ${ARGN})
     file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/include/hydra/${folder}/*.h)
+    list(TRANSFORM headers REPLACE "/\\./" "/")
     target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}/include
                                     FILES ${headers})
   endforeach()
