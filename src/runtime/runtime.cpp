@@ -12,6 +12,7 @@
 #include "hydra/core/mutex.h"
 #include "hydra/model/cpu_allocator_shim.h"
 #include "model/autograd_queue.h"
+#include "runtime/torch_version.h"
 
 namespace hydra {
 namespace {
@@ -177,6 +178,7 @@ struct Runtime::Impl {
 };
 
 Runtime::Runtime(RuntimeOptions options) {
+  check_torch_version();
   validate(options);
   if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options);
   install_cpu_allocator_shim();

@@ -1,6 +1,8 @@
 // Runtimes as parts of a process: many of them, several at once, forks, names of all kinds.
 
+#include <ATen/Version.h>
 #include <sys/wait.h>
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -8,6 +10,7 @@
 #include <thread>
 
 #include "../engine/engine_fixture.h"
+#include "runtime/torch_version.h"
 
 namespace hydra {
 namespace {
@@ -17,6 +20,11 @@ using testing::small_job;
 std::ptrdiff_t entries_of(const char* directory) {
   return std::distance(std::filesystem::directory_iterator(directory),
                        std::filesystem::directory_iterator());
+}
+
+// Else the check of its version would pass whatever is loaded.
+TEST(RuntimeTest, TheLoadedLibTorchNamesTheVersionOfItsHeaders) {
+  EXPECT_EQ(torch_version_in(at::show_config()), TORCH_VERSION);
 }
 
 TEST(RuntimeTest, FiftyRuntimesLeaveNoThreadAndNoFileBehind) {

@@ -56,7 +56,8 @@ struct RuntimeOptions {
 /// Thread safety: thread-safe.
 class Runtime {
  public:
-  /// Errors: InvalidArgument for options out of range; SystemError when a thread cannot start.
+  /// Errors: InvalidArgument for options out of range; SystemError when a thread cannot start, or
+  /// LibTorch is of another version than Hydra was built with.
   explicit Runtime(RuntimeOptions options);
   ~Runtime();
   Runtime(const Runtime&) = delete;
