@@ -1,0 +1,7 @@
+#pragma once
+
+namespace at {
+
+class Generator {};
+
+}  // namespace at

@@ -1,0 +1,7 @@
+#pragma once
+
+namespace c10 {
+
+enum class ScalarType : signed char { Float };
+
+}  // namespace c10
