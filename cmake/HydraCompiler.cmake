@@ -9,6 +9,8 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 add_library(hydra_compiler INTERFACE)
 # Contracted multiply-adds would make an element's bits depend on how a loop was vectorised.
 target_compile_options(hydra_compiler INTERFACE -Wall -Wextra -Wpedantic -ffp-contract=off)
+# A shared library that uses Hydra does not export Hydra with it.
+target_compile_options(hydra_compiler INTERFACE -fvisibility=hidden -fvisibility-inlines-hidden)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # False alarms of g++ 12 on std::string's operator+ (GCC bug 105651).
   target_compile_options(hydra_compiler INTERFACE -Wno-restrict)

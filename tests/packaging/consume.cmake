@@ -20,6 +20,13 @@ execute_process(COMMAND ${CMAKE_COMMAND} --build ${BUILD} COMMAND_ERROR_IS_FATAL
 if(EXISTS ${BUILD}/consumer)
   execute_process(COMMAND ${BUILD}/consumer WORKING_DIRECTORY / COMMAND_ERROR_IS_FATAL ANY)
 endif()
+if(EXISTS ${BUILD}/libplugin.so)
+  execute_process(COMMAND ${NM} --dynamic --defined-only --demangle ${BUILD}/libplugin.so
+                  OUTPUT_VARIABLE exported COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT exported MATCHES "plugin_bytes" OR exported MATCHES "hydra::")
+    message(FATAL_ERROR "the plugin exports:\n${exported}")
+  endif()
+endif()
 execute_process(COMMAND ${CMAKE_COMMAND} --install ${BUILD} --prefix ${BUILD}/prefix
                 OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 file(GLOB_RECURSE installed ${BUILD}/prefix/*)

@@ -13,8 +13,8 @@ std::atomic<int> threads_until_refusal{-1};  // negative: none is refused
 }
 
 // Stands before libc's for the whole process.
-extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
-                              void* (*start)(void*), void* argument) {
+extern "C" __attribute__((visibility("default"))) int pthread_create(
+    pthread_t* thread, const pthread_attr_t* attributes, void* (*start)(void*), void* argument) {
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static const auto real = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
   if (threads_until_refusal >= 0 && threads_until_refusal-- == 0) return EAGAIN;
