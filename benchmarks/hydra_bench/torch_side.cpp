@@ -1,6 +1,7 @@
 #include "torch_side.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 #include <unistd.h>
 
 #include <future>

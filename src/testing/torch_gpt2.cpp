@@ -1,6 +1,8 @@
 #include "hydra/testing/torch_gpt2.h"
 
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/functional/normalization.h>
+#include <torch/types.h>
 
 namespace hydra::testing {
 

@@ -1,7 +1,7 @@
 #include "hydra/data/batch_loader.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <atomic>
 #include <chrono>

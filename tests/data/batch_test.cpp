@@ -1,7 +1,7 @@
 #include "hydra/data/batch.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <functional>
 #include <limits>

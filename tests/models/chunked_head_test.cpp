@@ -1,7 +1,8 @@
 #include "hydra/models/chunked_head.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "hydra/core/error.h"
 

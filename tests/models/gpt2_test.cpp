@@ -1,7 +1,7 @@
 #include "hydra/models/gpt2.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <string>

@@ -2,7 +2,9 @@
 // weights and the data.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+#include <torch/types.h>
 
 #include <map>
 #include <string>
