@@ -20,6 +20,8 @@ const char* to_string(ErrorCode code) {
       return "data";
     case ErrorCode::kLayer:
       return "layer";
+    case ErrorCode::kCallback:
+      return "callback";
     case ErrorCode::kDevice:
       return "device";
     case ErrorCode::kStorage:

@@ -145,6 +145,8 @@ void Coordinator::handle(Submit& message) {
     times.push_back(planned_time(message.prepared->plan, unit));
   }
   record->times = TimeModel(std::move(times));
+  record->end_step = message.prepared->options.max_steps;
+  record->rates = StepRates(message.prepared->options.schedule);
   JobRecord& job = *record;
   jobs_.emplace(job.id, std::move(record));
   if (stopping_) {

@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/gradient_view.h"
 #include "engine/job_record.h"
 #include "engine/job_setup.h"
 #include "engine/task_pool.h"
@@ -115,6 +116,17 @@ class Coordinator {
     JobId job;
     std::size_t tie;
   };
+  struct StepTold {
+    JobId job;
+    std::int64_t step;
+    StepDecision decision;
+    std::exception_ptr failure;
+  };
+  struct GradientsEdited {
+    JobId job;
+    std::shared_ptr<std::vector<GradientView>> views;  ///< with their new square sums
+    std::exception_ptr failure;
+  };
   struct Sealed {
     JobId job;
     std::shared_ptr<Weights> weights;
@@ -129,7 +141,7 @@ class Coordinator {
   using Message =
       std::variant<Submit, Cancel, Pilot, PilotDone, Initialised, BatchReady, TransferDone,
                    UnitComputed, UnitEmitted, UnitDrained, TieCombined, ShardUpdated, TieUpdated,
-                   Sealed, MemoryReleased, LoaderClosed, Stop>;
+                   StepTold, GradientsEdited, Sealed, MemoryReleased, LoaderClosed, Stop>;
 
   /// A unit that a device will run next: its parts are on their way.
   struct Assignment {
@@ -179,6 +191,8 @@ class Coordinator {
   void handle(TieCombined& message);
   void handle(ShardUpdated& message);
   void handle(TieUpdated& message);
+  void handle(StepTold& message);
+  void handle(GradientsEdited& message);
   void handle(Sealed& message);
   void handle(MemoryReleased& message);
   void handle(LoaderClosed& message);
@@ -241,12 +255,21 @@ class Coordinator {
   void gradients_arrived(JobRecord& job, const InFlight& flight);
   void combine_tie(JobRecord& job, std::size_t tie);
   void update_when_complete(JobRecord& job);
+  void update_with_whole_gradient(JobRecord& job);
   void plan_update(JobRecord& job, bool of_tie, std::size_t index, std::int64_t step, float factor);
   void start_updates();
   bool start_update(JobRecord& job, const PendingUpdate& update);
   void start_shard_update(JobRecord& job, const PendingUpdate& update);
   void start_tie_update(JobRecord& job, const PendingUpdate& update);
-  void trace_update(const std::string& name, Nanoseconds start);
+  void trace_task(const char* track, const char* category, const std::string& name,
+                  Nanoseconds start);
+
+  // Callbacks (coordinator_callbacks.cpp).
+  void start_callback_worker(JobRecord& job);
+  void tell_step(JobRecord& job, const StepMetrics& metrics);
+  bool waits_for_callback(const JobRecord& job) const;
+  std::vector<GradientView> gradient_views(const JobRecord& job) const;
+  void edit_gradients(JobRecord& job);
 
   void post(Message message) { inbox_->push(std::move(message)); }
 

@@ -3,21 +3,16 @@
 
 #include "engine/coordinator.h"
 #include "hydra/core/check.h"
-#include "hydra/core/glob.h"
 #include "hydra/data/batch.h"
 
 namespace hydra {
 namespace {
 
 ParameterState initial_state(const PreparedJob& prepared, const std::string& full_name) {
+  const ParameterGroup group = group_of(prepared.options.groups, full_name);
   ParameterState state;
-  state.weight_decay = prepared.optimizer->weight_decay();
-  for (const ParameterGroup& group : prepared.options.groups) {
-    if (!glob_match(group.pattern, full_name)) continue;
-    state.learning_rate_scale = group.learning_rate_scale;
-    if (group.weight_decay) state.weight_decay = *group.weight_decay;
-    break;
-  }
+  state.learning_rate_scale = group.learning_rate_scale;
+  state.weight_decay = group.weight_decay.value_or(prepared.optimizer->weight_decay());
   return state;
 }
 
@@ -97,6 +92,7 @@ void Coordinator::handle(Initialised& message) {
         record.prepared->options.data, 0, record.prepared->options.max_steps,
         static_cast<std::size_t>(options_.loader_depth),
         [inbox = inbox_, job = record.id] { inbox->push(BatchReady{job}); });
+    if (record.prepared->options.callbacks != nullptr) start_callback_worker(record);
   } catch (...) {
     end(record, JobState::kFailed, std::current_exception());
     return;
@@ -194,7 +190,7 @@ void Coordinator::close_loader(JobRecord& record) {
 
 void Coordinator::seal_if_done(JobRecord& record) {
   if (!record.active || record.ending) return;
-  if (record.step < record.prepared->options.max_steps) return;
+  if (record.step < record.end_step || waits_for_callback(record)) return;
   if (record.updates_outstanding > 0 || record.undrained > 0 || record.flying) return;
   record.active = false;
   record.sealing = true;

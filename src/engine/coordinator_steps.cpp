@@ -40,7 +40,7 @@ void Coordinator::begin_steps_in_turn() {
   std::vector<JobRecord*> at_border;
   for (auto& [id, record] : jobs_) {
     if (record->active && !record->step_begun && !record->flying &&
-        record->step < record->prepared->options.max_steps) {
+        record->step < record->end_step) {
       at_border.push_back(record.get());
     }
   }
@@ -63,7 +63,7 @@ void Coordinator::begin_steps_in_turn() {
 }
 
 bool Coordinator::begin_step(JobRecord& record) {
-  if (!take_batch(record) || !take_step_memory(record)) return false;
+  if (waits_for_callback(record) || !take_batch(record) || !take_step_memory(record)) return false;
   record.step_begun = true;
   record.next_unit = 0;
   record.loss = 0;
@@ -158,11 +158,12 @@ void Coordinator::report_step(JobRecord& record, std::int64_t step, double loss,
   StepMetrics metrics;
   metrics.step = step;
   metrics.loss = loss;
-  metrics.learning_rate = record.prepared->options.schedule.at(step);
-  metrics.gradient_norm = record.prepared->options.max_gradient_norm ? gradient_norm : 0;
+  metrics.learning_rate = record.rates.at(step);
+  metrics.gradient_norm = record.prepared->deferred ? gradient_norm : 0;
   metrics.tokens = tokens;
   metrics.end = options_.clock->now();
   record.shared->add_metrics(metrics, remaining_time(record));
+  if (record.callback_worker != nullptr) tell_step(record, metrics);
 }
 
 Nanoseconds Coordinator::remaining_time(const JobRecord& record) const {
@@ -172,8 +173,7 @@ Nanoseconds Coordinator::remaining_time(const JobRecord& record) const {
     step += record.times.predict(u);
     if (u >= record.next_unit) rest += record.times.predict(u);
   }
-  const std::int64_t steps_after =
-      record.prepared->options.max_steps - record.step - (record.step_begun ? 1 : 0);
+  const std::int64_t steps_after = record.end_step - record.step - (record.step_begun ? 1 : 0);
   return step * std::max<std::int64_t>(steps_after, 0) +
          (record.step_begun ? rest : Nanoseconds(0));
 }

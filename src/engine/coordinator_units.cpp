@@ -255,7 +255,7 @@ void Coordinator::add_resident_update(JobRecord& record, const Assignment& assig
   const ShardRecord& shard = record.shards.front();
   ResidentUpdate update;
   update.optimizer = record.prepared->optimizer.get();
-  update.learning_rate = options.schedule.at(record.step);
+  update.learning_rate = record.rates.at(record.step);
   update.max_gradient_norm = options.max_gradient_norm;
   if (shard.moments.valid()) {
     update.moments = store_->device_data(assignment.claim, shard.moments);

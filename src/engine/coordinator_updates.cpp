@@ -74,7 +74,7 @@ void Coordinator::combine_tie(JobRecord& record, std::size_t t) {
     const Nanoseconds start = options_.clock->now();
     TieCombined done{job, t, combine_uses(accumulators, touched, elements), 0};
     if (done.gradient != nullptr) done.square_sum = square_sum(done.gradient, elements);
-    trace_update(name, start);
+    trace_task("host updates", "update", name, start);
     post(std::move(done));
   });
 }
@@ -100,30 +100,41 @@ void Coordinator::handle(TieCombined& message) {
   update_when_complete(record);
 }
 
-// With the last gradient of a step the factor of a deferred job is known: its updates are due, in
-// forward order, beside the forward pass of the next step.
+// With the last gradient of a step a deferred job's gradient is whole.
 void Coordinator::update_when_complete(JobRecord& record) {
   const std::int64_t expected =
       static_cast<std::int64_t>(record.shards.size()) - record.prepared->first_trainable;
   const std::int64_t ties = std::count_if(record.ties.begin(), record.ties.end(),
                                           [](const TieRecord& tie) { return !tie.frozen; });
   if (record.gradients_arrived < expected || record.ties_combined < ties) return;
-  const std::int64_t step = record.update_step;
-  const double norm = record.squares->norm();
   record.gradients_arrived = 0;
   record.ties_combined = 0;
-  record.squares.reset();
   for (std::int64_t s = 0; s < record.prepared->first_trainable; ++s) {
     ++record.shards[static_cast<std::size_t>(s)].settled;  // nothing to train there
   }
-  if (!record.prepared->deferred) return;
+  if (!record.prepared->deferred) {
+    record.squares.reset();
+  } else if (record.prepared->edits_gradients) {
+    edit_gradients(record);
+  } else {
+    update_with_whole_gradient(record);
+  }
+}
+
+// The factor of a deferred job is known: its updates are due, in forward order, beside the forward
+// pass of the next step.
+void Coordinator::update_with_whole_gradient(JobRecord& record) {
+  const std::int64_t step = record.update_step;
+  const double norm = record.squares->norm();
+  record.squares.reset();
   try {
     require_finite_norm(norm, step);
   } catch (...) {
     end(record, JobState::kFailed, std::current_exception());
     return;
   }
-  const float factor = clip_factor(norm, *record.prepared->options.max_gradient_norm);
+  const auto& max_norm = record.prepared->options.max_gradient_norm;
+  const float factor = max_norm ? clip_factor(norm, *max_norm) : 1.0F;
   std::vector<bool> planned(record.ties.size(), false);
   for (std::size_t s = 0; s < record.shards.size(); ++s) {
     for (const auto& use : record.prepared->layouts[s].tied) {
@@ -146,8 +157,7 @@ void Coordinator::update_when_complete(JobRecord& record) {
 void Coordinator::plan_update(JobRecord& record, bool of_tie, std::size_t index, std::int64_t step,
                               float factor) {
   ++record.updates_outstanding;
-  record.pending_updates.push_back(
-      {of_tie, index, record.prepared->options.schedule.at(step), factor});
+  record.pending_updates.push_back({of_tie, index, record.rates.at(step), factor});
 }
 
 void Coordinator::start_updates() {
@@ -202,7 +212,7 @@ void Coordinator::start_shard_update(JobRecord& record, const PendingUpdate& upd
       update_parameter(*prepared->optimizer, item.memory, item.state, update.learning_rate,
                        update.factor);
     }
-    trace_update(name, start);
+    trace_task("host updates", "update", name, start);
     post(ShardUpdated{id, s});
   });
 }
@@ -239,7 +249,7 @@ void Coordinator::start_tie_update(JobRecord& record, const PendingUpdate& updat
       update_parameter(*prepared->optimizer, item.memory, item.state, update.learning_rate,
                        update.factor);
     }
-    trace_update(name, start);
+    trace_task("host updates", "update", name, start);
     post(TieUpdated{id, t});
   });
 }
@@ -255,11 +265,12 @@ void Coordinator::handle(TieUpdated& message) {
   if (tie.moments.valid()) store_->end_host_write(tie.moments);
 }
 
-void Coordinator::trace_update(const std::string& name, Nanoseconds start) {
+void Coordinator::trace_task(const char* track, const char* category, const std::string& name,
+                             Nanoseconds start) {
   if (!options_.trace->enabled()) return;
   TraceEvent event;
-  event.track = "host updates";
-  event.category = "update";
+  event.track = track;
+  event.category = category;
   event.name = name;
   event.start = start;
   event.duration = options_.clock->now() - start;

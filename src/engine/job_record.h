@@ -11,6 +11,8 @@
 #include "engine/job_shared.h"
 #include "engine/parameter_update.h"
 #include "engine/step_program.h"
+#include "engine/step_rates.h"
+#include "engine/task_pool.h"
 #include "engine/unit_runner.h"
 #include "hydra/data/batch_loader.h"
 #include "hydra/engine/job_options.h"
@@ -33,6 +35,7 @@ struct PreparedJob {
   std::vector<FlatLayout> layouts;  ///< one per shard
   std::int64_t micro_batch_size = 1;
   std::int64_t first_trainable = 0;  ///< the first shard that has anything to train
+  bool edits_gradients = false;      ///< JobCallbacks::on_gradients is to be called
   bool deferred = false;             ///< updates wait for the whole gradient
   Bytes state_bytes;                 ///< host bytes from admission to end
   Bytes step_bytes;                  ///< host bytes of one step's boundaries and gradients
@@ -129,6 +132,8 @@ struct JobRecord {
 
   // The step at work.
   std::int64_t step = 0;
+  std::int64_t end_step = 0;  ///< max_steps, or less once a callback has stopped the job
+  StepRates rates{{}};
   bool step_begun = false;
   std::int64_t memory_ticket = 0;  ///< place in the queue for host memory; 0: not waiting
   std::optional<StepMemory> memory;
@@ -156,6 +161,10 @@ struct JobRecord {
   std::int64_t undrained = 0;            ///< units whose gradients are still on a device
   std::int64_t updates_outstanding = 0;  ///< pending or at work
   std::vector<PendingUpdate> pending_updates;
+
+  // Callbacks.
+  std::unique_ptr<TaskPool> callback_worker;  ///< one thread; none for jobs without callbacks
+  bool step_told = false;                     ///< on_step is at work: the next step waits for it
 
   // Ending.
   std::optional<JobState> ending;

@@ -122,6 +122,7 @@ PlanInput plan_input(const PreparedJob& job, const MachineFacts& machine, const 
   input.optimizer_state_slots = job.optimizer->state_slots();
   input.device_budget = machine.device_budget;
   input.link_bytes_per_second = machine.link_bytes_per_second;
+  input.may_stay_on_device = !job.edits_gradients;
   input.allocation_size = machine.allocation_size;
   return input;
 }
@@ -227,7 +228,8 @@ std::shared_ptr<const PreparedJob> prepare_job(const JobOptions& options,
   job->schema = describe_model(*options.model);
   InitialValues(options).require_known(job->schema);
   job->optimizer = make_optimizer(options.optimizer);
-  job->deferred = options.max_gradient_norm.has_value();
+  job->edits_gradients = options.callbacks != nullptr && options.callbacks->edits_gradients();
+  job->deferred = options.max_gradient_norm.has_value() || job->edits_gradients;
 
   Batch first = options.data->batch(0);
   validate_batch(first, 0);

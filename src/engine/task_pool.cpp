@@ -18,7 +18,7 @@ TaskPool::TaskPool(int threads) : inbox_(kQueuedTasks) {
     }
   } catch (const std::system_error& error) {
     close();
-    throw SystemError(std::string("cannot start an update worker: ") + error.what());
+    throw SystemError(std::string("cannot start a worker thread: ") + error.what());
   }
 }
 
@@ -26,7 +26,7 @@ TaskPool::~TaskPool() { close(); }
 
 void TaskPool::submit(Task task) {
   const bool accepted = inbox_.push(std::move(task));
-  HYDRA_CHECK(accepted, "the update workers are closed");
+  HYDRA_CHECK(accepted, "the worker threads are closed");
 }
 
 void TaskPool::close() noexcept {

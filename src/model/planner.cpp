@@ -171,7 +171,8 @@ Bytes whole_state_bytes(const ShardPlan& whole, const ShardCosts& costs) {
 }
 
 bool may_be_whole(const PlanInput& input, const ShardCosts& costs) {
-  return input.forced_cuts.empty() && input.shard_limit.value_or(costs.layers()) >= costs.layers();
+  return input.may_stay_on_device && input.forced_cuts.empty() &&
+         input.shard_limit.value_or(costs.layers()) >= costs.layers();
 }
 
 void predict_times(const ShardCosts& costs, Plan& plan) {

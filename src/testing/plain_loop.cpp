@@ -8,7 +8,6 @@
 #include <string>
 
 #include "hydra/core/error.h"
-#include "hydra/core/glob.h"
 #include "hydra/data/batch.h"
 #include "hydra/model/schema.h"
 
@@ -17,29 +16,23 @@ namespace {
 
 // A parameter with its uses: one for an ordinary parameter, several when it is tied.
 struct Trained {
+  std::string name;
   std::vector<at::Tensor> uses;  // leaves that share the first one's data, each with its gradient
   at::Tensor state0, state1;
-  double learning_rate_scale = 1.0;
-  double weight_decay = 0.0;
+  ParameterGroup group;
   std::int64_t updates = 0;
   at::Tensor gradient;  // of this step, over all uses; undefined when none was reached
 };
 
 float* data_of(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
 
-Trained make_trained(const std::string& name, const at::Tensor& leaf, const JobOptions& options,
-                     const Optimizer& optimizer) {
+Trained make_trained(const std::string& name, const at::Tensor& leaf, const JobOptions& options) {
   Trained trained;
+  trained.name = name;
   trained.uses = {leaf};
-  trained.weight_decay = optimizer.weight_decay();
   trained.state0 = at::zeros_like(leaf.detach());
   trained.state1 = at::zeros_like(leaf.detach());
-  for (const ParameterGroup& group : options.groups) {
-    if (!glob_match(group.pattern, name)) continue;
-    trained.learning_rate_scale = group.learning_rate_scale;
-    trained.weight_decay = group.weight_decay.value_or(trained.weight_decay);
-    break;
-  }
+  trained.group = group_of(options.groups, name);
   return trained;
 }
 
@@ -47,6 +40,7 @@ class PlainLoop {
  public:
   explicit PlainLoop(const JobOptions& options)
       : options_(options), optimizer_(make_optimizer(options.optimizer)) {
+    edits_gradients_ = options.callbacks != nullptr && options.callbacks->edits_gradients();
     const ModelSchema schema = describe_model(*options.model);
     std::map<std::int64_t, std::size_t> tied;
     for (std::size_t i = 0; i < schema.layers.size(); ++i) {
@@ -64,7 +58,7 @@ class PlainLoop {
         }
         if (description.tie) tied[*description.tie] = parameters_.size();
         keep_weight(description.full_name, leaf.detach());
-        parameters_.push_back(make_trained(description.full_name, leaf, options, *optimizer_));
+        parameters_.push_back(make_trained(description.full_name, leaf, options));
       }
       std::size_t b = 0;
       for (const at::Tensor& buffer : layers_.back()->buffers()) {
@@ -74,11 +68,19 @@ class PlainLoop {
   }
 
   PlainResult run() && {
-    for (std::int64_t step = 0; step < options_.max_steps; ++step) {
-      result_.losses.push_back(forward_backward(options_.data->batch(step), step));
+    for (std::int64_t step = 0; step < options_.max_steps && !decision_.stop; ++step) {
+      const Batch batch = options_.data->batch(step);
+      const double rate = rate_.value_or(options_.schedule.at(step));
+      StepMetrics metrics{step, forward_backward(batch, step), rate, 0, batch.tokens};
       for (Trained& parameter : parameters_) combine_uses(parameter);
-      const float factor = options_.max_gradient_norm ? clip(step) : 1.0F;
-      for (Trained& parameter : parameters_) update(parameter, step, factor);
+      if (edits_gradients_) options_.callbacks->on_gradients(step, gradients());
+      if (edits_gradients_ || options_.max_gradient_norm) metrics.gradient_norm = norm(step);
+      const auto& limit = options_.max_gradient_norm;
+      const float factor = limit ? clip_factor(metrics.gradient_norm, *limit) : 1.0F;
+      for (Trained& parameter : parameters_) update(parameter, rate, factor);
+      result_.losses.push_back(metrics.loss);
+      result_.gradient_norms.push_back(metrics.gradient_norm);
+      if (options_.callbacks != nullptr) follow(options_.callbacks->on_step(metrics));
     }
     return std::move(result_);
   }
@@ -123,28 +125,41 @@ class PlainLoop {
     }
   }
 
-  float clip(std::int64_t step) {
+  Gradients gradients() const {
+    Gradients gradients;
+    for (const Trained& parameter : parameters_) {
+      if (parameter.gradient.defined()) gradients.emplace_back(parameter.name, parameter.gradient);
+    }
+    return gradients;
+  }
+
+  void follow(const StepDecision& decision) {
+    decision_ = decision;
+    if (decision.follow_schedule || decision.learning_rate) rate_ = decision.learning_rate;
+  }
+
+  double norm(std::int64_t step) const {
     double squares = 0.0;
     for (const Trained& parameter : parameters_) {
       if (!parameter.gradient.defined()) continue;
       squares += square_sum(data_of(parameter.gradient), parameter.gradient.numel());
     }
-    result_.gradient_norms.push_back(std::sqrt(squares));
-    require_finite(result_.gradient_norms.back(), "gradient norm", step);
-    return clip_factor(result_.gradient_norms.back(), *options_.max_gradient_norm);
+    require_finite(std::sqrt(squares), "gradient norm", step);
+    return std::sqrt(squares);
   }
 
-  void update(Trained& parameter, std::int64_t step, float gradient_factor) const {
+  void update(Trained& parameter, double rate, float gradient_factor) const {
     if (!parameter.gradient.defined()) return;
-    optimizer_->update({.parameter = data_of(parameter.uses[0].detach()),
-                        .gradient = data_of(parameter.gradient),
-                        .state0 = data_of(parameter.state0),
-                        .state1 = data_of(parameter.state1),
-                        .elements = parameter.uses[0].numel(),
-                        .step = ++parameter.updates,
-                        .learning_rate = options_.schedule.at(step) * parameter.learning_rate_scale,
-                        .weight_decay = parameter.weight_decay,
-                        .gradient_factor = gradient_factor});
+    optimizer_->update(
+        {.parameter = data_of(parameter.uses[0].detach()),
+         .gradient = data_of(parameter.gradient),
+         .state0 = data_of(parameter.state0),
+         .state1 = data_of(parameter.state1),
+         .elements = parameter.uses[0].numel(),
+         .step = ++parameter.updates,
+         .learning_rate = rate * parameter.group.learning_rate_scale,
+         .weight_decay = parameter.group.weight_decay.value_or(optimizer_->weight_decay()),
+         .gradient_factor = gradient_factor});
   }
 
   static void require_finite(double value, const char* what, std::int64_t step) {
@@ -157,6 +172,9 @@ class PlainLoop {
   std::unique_ptr<Optimizer> optimizer_;
   std::vector<std::shared_ptr<Layer>> layers_;
   std::vector<Trained> parameters_;  // in model order, a tied one at its owner's place
+  bool edits_gradients_ = false;
+  std::optional<double> rate_;  // set by a callback
+  StepDecision decision_;
   PlainResult result_;
 };
 

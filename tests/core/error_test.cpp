@@ -33,6 +33,7 @@ TEST(ErrorTest, EveryTypeCarriesItsCodeItsSourceAndWhetherToTryAgain) {
   expect_error(NonFinite("m"), ErrorCode::kNonFinite, ErrorSource::kUser, false);
   expect_error(DataError("m"), ErrorCode::kData, ErrorSource::kUser, false);
   expect_error(LayerError("m"), ErrorCode::kLayer, ErrorSource::kUser, false);
+  expect_error(CallbackError("m"), ErrorCode::kCallback, ErrorSource::kUser, false);
   expect_error(DeviceError(true, "m"), ErrorCode::kDevice, ErrorSource::kDevice, true);
   expect_error(StorageError(true, "m"), ErrorCode::kStorage, ErrorSource::kSystem, true);
   expect_error(CorruptionError("m"), ErrorCode::kCorruption, ErrorSource::kSystem, false);

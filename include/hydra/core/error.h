@@ -17,6 +17,7 @@ enum class ErrorCode {
   kNonFinite,          ///< a loss or gradient that is NaN or infinite
   kData,               ///< a data set that is missing, unreadable, or ends early
   kLayer,              ///< an exception thrown by a layer
+  kCallback,           ///< an exception thrown by a callback, or a decision out of range
   kDevice,             ///< a copy or device operation that failed
   kStorage,            ///< a drive that is full, missing, or failed a transfer
   kCorruption,         ///< bytes that came back from a drive other than they went
@@ -113,6 +114,13 @@ class LayerError : public Error {
  public:
   explicit LayerError(const std::string& message)
       : Error(ErrorCode::kLayer, ErrorSource::kUser, false, message) {}
+};
+
+/// An exception that came out of a job's callbacks, or a decision of theirs that is out of range.
+class CallbackError : public Error {
+ public:
+  explicit CallbackError(const std::string& message)
+      : Error(ErrorCode::kCallback, ErrorSource::kUser, false, message) {}
 };
 
 /// A device operation (a copy, a launch) that failed.

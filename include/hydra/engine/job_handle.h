@@ -9,6 +9,7 @@
 #include "hydra/core/error.h"
 #include "hydra/core/ids.h"
 #include "hydra/engine/job_options.h"
+#include "hydra/engine/step_metrics.h"
 #include "hydra/model/plan.h"
 
 namespace hydra {
@@ -25,16 +26,6 @@ enum class JobState { kQueued, kRunning, kCompleted, kFailed, kCancelled };
 
 /// Returns "queued", "running", "completed", "failed" or "cancelled".
 const char* to_string(JobState state);
-
-/// What one finished step gave.
-struct StepMetrics {
-  std::int64_t step = 0;
-  double loss = 0;  ///< of the mini-batch, before the step's update
-  double learning_rate = 0;
-  double gradient_norm = 0;  ///< before clipping; 0 when it is not clipped
-  std::int64_t tokens = 0;
-  Nanoseconds end{0};  ///< since the runtime's start
-};
 
 /// A snapshot of a job.
 struct JobStatus {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hydra/data/data_source.h"
+#include "hydra/engine/job_callbacks.h"
 #include "hydra/model/model.h"
 #include "hydra/optim/learning_rate.h"
 #include "hydra/optim/optimizer.h"
@@ -39,6 +40,8 @@ struct JobOptions {
   std::optional<double> max_gradient_norm{};  ///< clips the global norm; updates are then deferred
   /// Replaces the factories' values for the names that it holds.
   std::shared_ptr<const Weights> initial_weights{};
+  /// Called beside the steps; null: none.
+  std::shared_ptr<JobCallbacks> callbacks{};
   std::int64_t priority = 0;  ///< for policies that use it; larger is more urgent
 };
 

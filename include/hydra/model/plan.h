@@ -49,6 +49,8 @@ struct PlanInput {
   double update_bytes_per_second = 10e9;  ///< of the host's optimizer pass
   /// What a device counts for an allocation; identity when empty.
   std::function<Bytes(Bytes)> allocation_size;
+  /// False where gradients are wanted in host memory: the state then never stays on the device.
+  bool may_stay_on_device = true;
   std::optional<std::int64_t> shard_limit;  ///< at most this many layers in a shard, for tests
 };
 

@@ -37,6 +37,9 @@ struct ParameterGroup {
   std::optional<double> weight_decay{};  ///< replaces the optimizer's
 };
 
+/// Returns the group that a parameter belongs to: the first that matches, or the defaults.
+ParameterGroup group_of(const std::vector<ParameterGroup>& groups, std::string_view full_name);
+
 /// One parameter's update. All pointers are to `elements` floats.
 struct ParameterUpdate {
   float* parameter = nullptr;

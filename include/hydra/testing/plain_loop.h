@@ -11,7 +11,7 @@ namespace hydra::testing {
 /// What a plain in-memory training run gives.
 struct PlainResult {
   std::vector<double> losses;          ///< of each step, before its update
-  std::vector<double> gradient_norms;  ///< of each step when clipping is on
+  std::vector<double> gradient_norms;  ///< of each step; 0 as in StepMetrics
   Weights weights;                     ///< parameters and buffers after the last step
 };
 
