@@ -19,16 +19,19 @@ function(hydra_library target name)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:hydra_compiler>)
 endfunction()
 
-# hydra_sources([TORCH_FREE] files...): adds this folder's sources to the library that the folder
-# belongs to. TORCH_FREE: they include nothing of Torch, whose precompiled header costs each
-# source some ten seconds.
+# hydra_sources([TORCH_FREE | TENSORS] files...): adds this folder's sources to the library that the
+# folder belongs to. How much of Torch they include decides what each costs to compile, even where
+# the headers are precompiled: TORCH_FREE (nothing) none, TENSORS (<ATen/core/Tensor.h>, single
+# operators, <ATen/Parallel.h>) one second, the others (torch::nn, autograd) eight.
 function(hydra_sources)
-  cmake_parse_arguments(arg "TORCH_FREE" "" "" ${ARGN})
+  cmake_parse_arguments(arg "TORCH_FREE;TENSORS" "" "" ${ARGN})
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
   if(folder IN_LIST HYDRA_CORE_FOLDERS)
     set(target hydra_core)
   elseif(folder STREQUAL testing)
     set(target hydra_testing)
+  elseif(folder IN_LIST HYDRA_TORCH_FOLDERS AND arg_TENSORS)
+    set(target hydra_tensors)
   elseif(folder IN_LIST HYDRA_TORCH_FOLDERS)
     set(target hydra)
   else()
@@ -42,21 +45,21 @@ function(hydra_sources)
   endif()
 endfunction()
 
-# hydra_torch_target(TARGET): compiles with the one precompiled header that holds Torch.
-function(hydra_torch_target target)
+# hydra_torch_target(TARGET pch): compiles with a precompiled header that holds Torch, or part of it.
+function(hydra_torch_target target pch)
   target_link_libraries(${target} PRIVATE hydra_compiler)
   # The header was compiled as for a library: executables have to agree.
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIC)
-  target_precompile_headers(${target} REUSE_FROM hydra_torch_pch)
+  target_precompile_headers(${target} REUSE_FROM ${pch})
 endfunction()
 
-# hydra_test(NAME name SOURCES files... [TORCH [TORCH_FREE]] [LONG] [LABELS labels...] [TIMEOUT seconds]):
-# one GoogleTest executable and one test of CTest. TORCH: it needs the whole library; TORCH_FREE: its
-# sources include nothing of Torch all the same. LONG adds a second one, name_long with the label
+# hydra_test(NAME name SOURCES files... [TORCH [TORCH_FREE | TENSORS]] [LONG] [LABELS labels...] [TIMEOUT seconds]):
+# one GoogleTest executable and one test of CTest. TORCH: it needs the whole library; TORCH_FREE and
+# TENSORS: how much its sources include of Torch, as in hydra_sources. LONG adds a second one, name_long with the label
 # "long", in which HYDRA_LONG asks the executable for its full sweeps.
 function(hydra_test)
-  cmake_parse_arguments(arg "TORCH;TORCH_FREE;LONG" "NAME;TIMEOUT" "SOURCES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;TORCH_FREE;TENSORS;LONG" "NAME;TIMEOUT" "SOURCES;LABELS" ${ARGN})
   if(arg_TORCH AND NOT HYDRA_WITH_TORCH)
     return()
   endif()
@@ -65,8 +68,10 @@ function(hydra_test)
                                                  ${CMAKE_CURRENT_SOURCE_DIR})
   if(arg_TORCH)
     target_link_libraries(${arg_NAME} PRIVATE hydra::testing hydra::hydra)
-    if(NOT arg_TORCH_FREE)
-      hydra_torch_target(${arg_NAME})
+    if(arg_TENSORS)
+      hydra_torch_target(${arg_NAME} hydra_tensors)
+    elseif(NOT arg_TORCH_FREE)
+      hydra_torch_target(${arg_NAME} hydra_torch_pch)
     endif()
   endif()
   target_link_libraries(${arg_NAME} PRIVATE hydra::core hydra_compiler GTest::gtest_main

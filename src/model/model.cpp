@@ -6,6 +6,7 @@
 
 #include "hydra/core/error.h"
 #include "hydra/core/random.h"
+#include "hydra/model/layer.h"
 #include "model/process_generator.h"
 
 namespace hydra {

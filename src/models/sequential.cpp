@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hydra/core/error.h"
+#include "hydra/model/layer.h"
 
 namespace hydra {
 namespace {

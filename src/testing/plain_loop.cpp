@@ -9,6 +9,7 @@
 
 #include "hydra/core/error.h"
 #include "hydra/data/batch.h"
+#include "hydra/model/layer.h"
 #include "hydra/model/schema.h"
 
 namespace hydra::testing {

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "hydra/core/error.h"
+#include "hydra/model/layer.h"
 #include "hydra/models/conv_net.h"
 #include "hydra/models/dropout.h"
 #include "hydra/models/mlp.h"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -47,7 +48,7 @@ inline ::testing::AssertionResult same_bits(const Weights& a, const Weights& b) 
     if (x.sizes() != y.sizes() || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) != 0) {
       return ::testing::AssertionFailure()
              << a[i].first << " differs by up to "
-             << (x.to(at::kDouble) - y.to(at::kDouble)).abs().max().item<double>();
+             << x.to(at::kDouble).sub(y.to(at::kDouble)).abs().max().item<double>();
     }
   }
   return ::testing::AssertionSuccess();

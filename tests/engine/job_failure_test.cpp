@@ -1,5 +1,7 @@
 // One job's failure is that job's alone.
 
+#include <ATen/ops/zeros.h>
+
 #include <future>
 #include <thread>
 

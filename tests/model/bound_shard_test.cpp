@@ -20,6 +20,7 @@
 #include <stdexcept>
 
 #include "hydra/core/error.h"
+#include "hydra/model/layer.h"
 
 namespace hydra {
 namespace {

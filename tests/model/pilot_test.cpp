@@ -20,6 +20,7 @@
 
 #include "hydra/core/error.h"
 #include "hydra/model/cpu_allocator_shim.h"
+#include "hydra/model/layer.h"
 #include "on_device.h"
 
 namespace hydra {

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "hydra/core/error.h"
+#include "hydra/model/layer.h"
 
 namespace hydra {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hydra/core/error.h"
+#include "hydra/model/layer.h"
 #include "hydra/testing/plain_loop.h"
 #include "hydra/testing/random_data.h"
 #include "hydra/testing/small_models.h"

@@ -61,7 +61,7 @@ TEST(WrapTest, AModelLargerThanItsDeviceTrainsToThePlainLoopsBits) {
 }
 
 TEST(WrapTest, JobsBeginWithTheModulesWeightsAndLeaveThemAsTheyAre) {
-  const nn::Sequential net = small_net();
+  nn::Sequential net = small_net();
   const auto model = wrap("net", net);
   model->add("loss", mean_squared_error_loss());
   JobOptions job = job_of(model, 1);
@@ -80,7 +80,7 @@ TEST(WrapTest, JobsBeginWithTheModulesWeightsAndLeaveThemAsTheyAre) {
 }
 
 TEST(WrapTest, TrainsAsThePlainSequentialDoes) {
-  const nn::Sequential net = small_net();
+  nn::Sequential net = small_net();
   const auto model = wrap("net", net);
   model->add("loss", mean_squared_error_loss());
   JobOptions job = job_of(model, 3);

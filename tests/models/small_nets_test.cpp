@@ -2,6 +2,7 @@
 #include <torch/types.h>
 
 #include "hydra/core/error.h"
+#include "hydra/model/layer.h"
 #include "hydra/models/conv_net.h"
 #include "hydra/models/mlp.h"
 #include "hydra/testing/plain_loop.h"

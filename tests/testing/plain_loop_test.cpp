@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "hydra/core/error.h"
+#include "hydra/model/layer.h"
 #include "hydra/testing/small_models.h"
 
 namespace hydra::testing {

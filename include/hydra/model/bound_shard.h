@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "hydra/model/flat_layout.h"
-#include "hydra/model/layer.h"
+#include "hydra/model/layer_context.h"
 
 namespace hydra {
+
+class Layer;
 
 /// The flat memory that a shard computes with; null where there is none.
 struct ShardMemory {

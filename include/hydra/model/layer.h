@@ -2,19 +2,14 @@
 
 #include <torch/nn/module.h>
 
-#include <functional>
 #include <memory>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "hydra/model/layer_context.h"
+#include "hydra/model/layer_factory.h"
 
 namespace hydra {
-
-/// The tensors that pass from layer to layer.
-using Tensors = std::vector<at::Tensor>;
 
 /// The smallest thing that can be cut off: a module with several tensors in and out.
 ///
@@ -31,11 +26,6 @@ class Layer : public torch::nn::Module {
  public:
   virtual Tensors forward(const Tensors& inputs, LayerContext& context) = 0;
 };
-
-/// Makes one layer with its initial weights. Called under a seeded process-wide generator, so that
-/// torch::nn's own initialisations are a function of (job seed, layer); may be called several
-/// times.
-using LayerFactory = std::function<std::shared_ptr<Layer>()>;
 
 /// Makes a layer of a module that has `Tensor forward(Tensor)`.
 // (Not "Module": the base class's own name would hide the parameter.)

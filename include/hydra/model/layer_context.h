@@ -12,6 +12,9 @@
 
 namespace hydra {
 
+/// The tensors that pass from layer to layer.
+using Tensors = std::vector<at::Tensor>;
+
 enum class Mode { kTrain, kEvaluate };
 
 /// By name: tensors of this micro-batch that any layer may read, such as "targets".

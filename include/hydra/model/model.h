@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hydra/model/layer.h"
+#include "hydra/model/layer_factory.h"
 
 namespace hydra {
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hydra/device/device.h"
+#include "hydra/model/layer_context.h"
 #include "hydra/model/model.h"
 #include "hydra/model/plan.h"
 #include "hydra/model/schema.h"

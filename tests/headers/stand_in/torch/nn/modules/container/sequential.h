@@ -1,0 +1,5 @@
+#pragma once
+
+namespace torch::nn {
+class Sequential;
+}  // namespace torch::nn
