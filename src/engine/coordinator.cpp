@@ -25,7 +25,9 @@ bool is_retryable(const std::exception_ptr& failure) {
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options)
-    : options_(std::move(options)), inbox_(std::make_shared<Inbox<Message>>(kInboxCapacity)) {
+    : options_(std::move(options)),
+      use_(options_.devices.size(), options_.clock->now()),
+      inbox_(std::make_shared<Inbox<Message>>(kInboxCapacity)) {
   store_ = std::make_unique<ShardStore>(
       options_.devices, [inbox = inbox_](TransferDone done) { inbox->push(std::move(done)); },
       options_.store);
@@ -107,6 +109,7 @@ void Coordinator::take_messages() {
     start_updates();
     remove_ended_jobs();
     schedule();
+    account_for_devices();
     if (stopping_ && jobs_.empty() && in_flight_.empty()) return;
   }
 }

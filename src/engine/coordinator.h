@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/device_use.h"
 #include "engine/gradient_view.h"
 #include "engine/job_record.h"
 #include "engine/job_setup.h"
@@ -61,6 +62,8 @@ class Coordinator {
   };
   /// Takes in a prepared job.
   Submitted submit(std::shared_ptr<const PreparedJob> prepared);
+  /// How each device's time was spent so far.
+  const DeviceUse& device_use() const { return use_; }
   /// Cancels what still runs, waits for everything in flight, stops. Idempotent.
   void close() noexcept;
 
@@ -149,6 +152,7 @@ class Coordinator {
     Unit unit;
     ShardStore::ClaimId claim = 0;
     std::string_view reason;
+    bool loaded = false;  ///< its parts are on the device
   };
   struct Slot {
     Device* device = nullptr;
@@ -232,6 +236,8 @@ class Coordinator {
   void resident_step_done(JobRecord& job, const InFlight& flight);
   void steal_for(Slot& slot);
   void trace_wait(const Slot& slot);
+  Activity activity_of(const Slot& slot) const;
+  void account_for_devices();
   std::string describe(const JobRecord& job, const Unit& unit, std::int64_t step) const;
   void finish_if_landed(UnitId unit);
   double next_use(PartId part) const;
@@ -274,6 +280,7 @@ class Coordinator {
   void post(Message message) { inbox_->push(std::move(message)); }
 
   CoordinatorOptions options_;
+  DeviceUse use_;
   std::shared_ptr<Inbox<Message>> inbox_;
   std::atomic<std::int64_t> next_job_{0};
   std::once_flag closed_;

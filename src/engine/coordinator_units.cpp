@@ -140,10 +140,10 @@ void Coordinator::steal_for(Slot& slot) {
 }
 
 bool Coordinator::try_dispatch(Slot& slot) {
-  const bool loaded = store_->advance(slot.next->claim) == ShardStore::ClaimState::kReady;
+  slot.next->loaded = store_->advance(slot.next->claim) == ShardStore::ClaimState::kReady;
   if (slot.running) return false;
   JobRecord& record = job(slot.next->job);
-  if (!loaded || !runnable(record)) return false;
+  if (!slot.next->loaded || !runnable(record)) return false;
   if (record.retry_alone) {
     store_->clear_device(slot.id);
     if (slot.in_flight > 0) return false;
@@ -405,6 +405,25 @@ double Coordinator::next_use(PartId part) const {
     return updated_before ? kNever : static_cast<double>(ahead);
   }
   return kNever;
+}
+
+Activity Coordinator::activity_of(const Slot& slot) const {
+  if (slot.running || slot.piloting) return Activity::kBusy;
+  if (slot.next) return slot.next->loaded ? Activity::kUnit : Activity::kTransfer;
+  Activity activity = Activity::kIdle;
+  for (const auto& [id, record] : jobs_) {
+    if (record->ending || record->sealing || record->step >= record->end_step) continue;
+    if (record->active && record->step_begun) return Activity::kUnit;
+    activity = Activity::kInput;
+  }
+  return activity;
+}
+
+void Coordinator::account_for_devices() {
+  const Nanoseconds now = options_.clock->now();
+  for (std::size_t device = 0; device < slots_.size(); ++device) {
+    use_.enter(device, activity_of(slots_[device]), now);
+  }
 }
 
 void Coordinator::trace_wait(const Slot& slot) {

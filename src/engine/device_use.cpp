@@ -1,0 +1,22 @@
+#include "engine/device_use.h"
+
+namespace hydra {
+
+void DeviceUse::enter(std::size_t device, Activity activity, Nanoseconds now) {
+  MutexLock lock(mutex_);
+  Present& present = devices_.at(device);
+  if (present.activity == activity) return;
+  present.spent[static_cast<std::size_t>(present.activity)] += now - present.since;
+  present.activity = activity;
+  present.since = now;
+}
+
+DeviceUse::Spent DeviceUse::spent(std::size_t device, Nanoseconds now) const {
+  MutexLock lock(mutex_);
+  const Present& present = devices_.at(device);
+  Spent spent = present.spent;
+  spent[static_cast<std::size_t>(present.activity)] += now - present.since;
+  return spent;
+}
+
+}  // namespace hydra

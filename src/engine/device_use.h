@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <vector>
+
+#include "hydra/core/clock.h"
+#include "hydra/core/mutex.h"
+
+namespace hydra {
+
+/// What a device does at a moment.
+enum class Activity {
+  kBusy,      ///< a unit (or a pilot) is at work
+  kTransfer,  ///< its next unit's shard is not there yet
+  kUnit,      ///< another unit or an update has to end first, or its gradients to leave
+  kInput,     ///< every job waits for data, host memory, its weights or a callback
+  kIdle,      ///< there is no job
+};
+constexpr std::size_t kActivities = 5;
+
+/// How each device's time was spent: the sum over its activities is the time that has passed.
+/// Thread safety: thread-safe; a leaf lock.
+class DeviceUse {
+ public:
+  using Spent = std::array<Nanoseconds, kActivities>;  ///< by Activity
+
+  DeviceUse(std::size_t devices, Nanoseconds now) : devices_(devices, {Activity::kIdle, now, {}}) {}
+
+  /// From `now` on the device does this.
+  void enter(std::size_t device, Activity activity, Nanoseconds now);
+  Spent spent(std::size_t device, Nanoseconds now) const;
+
+ private:
+  struct Present {
+    Activity activity;
+    Nanoseconds since;
+    Spent spent;
+  };
+
+  mutable Mutex mutex_;
+  std::vector<Present> devices_ HYDRA_GUARDED_BY(mutex_);
+};
+
+}  // namespace hydra
