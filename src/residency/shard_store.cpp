@@ -158,6 +158,7 @@ void ShardStore::remove(PartId id) {
 HostBuffer ShardStore::take_home(PartId id) {
   HYDRA_CHECK(idle(id), impl_->part(id).label + " is in use");
   HYDRA_CHECK(!impl_->copies.is_dirty(id), impl_->part(id).label + " is not settled");
+  HYDRA_CHECK(!impl_->homes.on_storage(id), impl_->part(id).label + " may be on storage");
   impl_->forget(id);
   return impl_->homes.take(id);
 }
