@@ -18,8 +18,9 @@ struct Part {
   JobId job;
   std::string label;
   Bytes size;
-  bool host_owned = false;  // by a host claim, or a write of the home
-  int open_claims = 0;
+  bool host_owned = false;   // by a host claim, or a write of the home
+  int open_claims = 0;       // of devices
+  int open_host_claims = 0;  // that own it, or wait to
 };
 
 struct Claim {
@@ -144,7 +145,7 @@ PartId ShardStore::add(PartSpec spec) {
 
 bool ShardStore::idle(PartId id) const {
   const Part& part = impl_->part(id);
-  if (part.open_claims > 0 || part.host_owned) return false;
+  if (part.open_claims > 0 || part.open_host_claims > 0 || part.host_owned) return false;
   return impl_->copies.quiet(id) && !impl_->homes.moving(id);
 }
 
@@ -236,6 +237,7 @@ HostClaimId ShardStore::open_host_claim(std::vector<PartId> parts, Bytes room) {
                      to_string(most) + " of host memory at once, the storage tier has " +
                      to_string(impl_->homes.capacity()) + " of it: raise host_memory");
   }
+  for (const PartId id : parts) ++impl_->part(id).open_host_claims;
   const HostClaimId id(impl_->next_host_claim++);
   impl_->host_claims.emplace(id, HostClaim{std::move(parts), room, std::nullopt});
   return id;
@@ -276,14 +278,18 @@ Reservation ShardStore::take_room(HostClaimId id) {
 HostBuffer ShardStore::take_home(HostClaimId id, PartId part) {
   HostClaim& claim = impl_->claim(id);
   impl_->check_ready(claim, part);
-  HYDRA_CHECK(impl_->part(part).open_claims == 0, impl_->part(part).label + " is in use");
+  const Part& leaving = impl_->part(part);
+  HYDRA_CHECK(leaving.open_claims == 0 && leaving.open_host_claims == 1,
+              leaving.label + " is in use");
   std::erase(claim.parts, part);
   impl_->forget(part);
   return impl_->homes.take(*claim.pin, part);
 }
 
 void ShardStore::close_host_claim(HostClaimId id) {
-  impl_->give_back(impl_->claim(id));
+  HostClaim& claim = impl_->claim(id);
+  impl_->give_back(claim);
+  for (const PartId part : claim.parts) --impl_->part(part).open_host_claims;
   impl_->host_claims.erase(id);
   impl_->copies.progress();
 }
