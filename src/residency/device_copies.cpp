@@ -59,7 +59,7 @@ DeviceCopies::Hold DeviceCopies::hold(PartId id, DeviceId device_id) {
   if (!settle(id)) return 0;
   auto reservation = grant(device_id, device(device_id).allocation_size(part(id).size));
   if (!reservation) {
-    homes_.prefetch(id);
+    homes_.prefetch({&id, 1});
     return 0;
   }
   Copy copy;

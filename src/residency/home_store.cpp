@@ -8,19 +8,6 @@
 #include "hydra/core/error.h"
 
 namespace hydra {
-namespace {
-
-// Priorities of requests: somebody waits for it, or will.
-constexpr std::int64_t kDemand = 0;
-constexpr std::int64_t kAhead = 1;
-
-constexpr int kMostWrites = 2;
-
-bool contains(std::span<const PartId> parts, PartId part) {
-  return std::find(parts.begin(), parts.end(), part) != parts.end();
-}
-
-}  // namespace
 
 HomeStore::HomeStore(ShardStore::Storage storage, ShardStore::Post post, bool evict_at_once)
     : storage_(storage), post_(std::move(post)), evict_at_once_(evict_at_once) {
@@ -241,116 +228,6 @@ void HomeStore::let_go(Pin& ended) {
   }
 }
 
-// What becomes of a host copy that nothing holds or moves.
-void HomeStore::rest(PartId part, Home& home) {
-  if (!home.extent || home.pins > 0 || home.request) return;
-  if (home.state == HostState::kReceiving) drop(home);
-  if (!evict_at_once_) return;
-  if (home.state == HostState::kClean) drop(home);
-  if (home.state == HostState::kDirty && home.failed_writes < kMostWrites) {
-    start_write(part, home, kAhead);
-  }
-}
-
-void HomeStore::drop(Home& home) {
-  home.buffer.release();
-  home.state = HostState::kAbsent;
-}
-
-// Eviction.
-
-double HomeStore::distance(PartId part, const Home& home) const {
-  return home.wanted > 0 ? 0.0 : next_use_(part);
-}
-
-// Copies that can go, the cheapest to lose first, and needed later than `beyond`.
-std::vector<HomeStore::Victim> HomeStore::victims(std::span<const PartId> kept,
-                                                  double beyond) const {
-  std::vector<Victim> found;
-  for (const auto& [part, home] : homes_) {
-    if (!home.extent || home.pins > 0 || contains(kept, part)) continue;
-    const bool dirty = home.state == HostState::kDirty;
-    if (home.state != HostState::kClean && !dirty) continue;
-    if (dirty && home.failed_writes >= kMostWrites) continue;
-    const double away = distance(part, home);
-    if (away <= beyond) continue;
-    // Per byte of room: one to read again, and one to write if it is dirty.
-    found.push_back({part, (dirty ? 2.0 : 1.0) / (1.0 + away)});
-  }
-  std::sort(found.begin(), found.end(), [](const Victim& a, const Victim& b) {
-    return a.cost != b.cost ? a.cost < b.cost : a.part < b.part;
-  });
-  return found;
-}
-
-// What writes under way are about to make droppable.
-Bytes HomeStore::coming_room(std::span<const PartId> kept) const {
-  Bytes total;
-  for (const auto& [request, part] : requests_) {
-    const Home& moving = home(part);
-    if (moving.state != HostState::kWriting || moving.pins > 0 || contains(kept, part)) continue;
-    total += moving.size;
-  }
-  return total;
-}
-
-// For a demand: drops, and starts to write, as much as is needed; true when the room is there.
-bool HomeStore::make_room(Bytes needed, std::span<const PartId> kept) {
-  Bytes coming = storage_.host->available();
-  if (coming >= needed) return true;
-  for (const auto& [request, part] : requests_) {
-    if (home(part).state == HostState::kWriting) storage_.extents->set_priority(request, kDemand);
-  }
-  coming += coming_room(kept);
-  for (const Victim& victim : victims(kept, -1)) {
-    if (coming >= needed) break;
-    coming += home(victim.part).size;
-    evict(victim.part, kDemand);
-  }
-  return storage_.host->available() >= needed;
-}
-
-// For a prefetch: the same out of what is needed later than it, or not at all.
-bool HomeStore::make_room_beyond(Bytes needed, double distance) {
-  Bytes coming = storage_.host->available();
-  if (coming >= needed) return true;
-  coming += coming_room({});
-  std::vector<PartId> chosen;
-  for (const Victim& victim : victims({}, distance)) {
-    if (coming >= needed) break;
-    coming += home(victim.part).size;
-    chosen.push_back(victim.part);
-  }
-  if (coming < needed) return false;
-  for (const PartId part : chosen) evict(part, kAhead);
-  return storage_.host->available() >= needed;
-}
-
-void HomeStore::evict(PartId part, std::int64_t priority) {
-  Home& losing = home(part);
-  if (losing.state == HostState::kDirty) {
-    start_write(part, losing, priority);
-    return;
-  }
-  drop(losing);
-  ++counters_.host_evictions;
-}
-
-void HomeStore::prefetch(PartId part) {
-  Home& wanted = home(part);
-  if (wanted.state != HostState::kAbsent || wanted.newer_on_device) return;
-  if (evict_at_once_ || !waiting_.empty()) return;
-  if (!make_room_beyond(wanted.size, distance(part, wanted))) return;
-  auto reservation = storage_.host->try_reserve(wanted.size);
-  if (!reservation) return;
-  try {
-    wanted.buffer = storage_.arena->allocate(std::move(*reservation));
-  } catch (const Error&) {
-    return;  // whoever needs it asks again and is told
-  }
-  start_read(part, wanted, kAhead);
-}
-
 // Bytes that change.
 
 void HomeStore::written(PartId part) {
@@ -376,11 +253,6 @@ void HomeStore::received(PartId part) {
   HYDRA_CHECK(current.state == HostState::kReceiving, current.label + " was not waited for");
   current.newer_on_device = false;
   current.state = HostState::kDirty;
-}
-
-void HomeStore::make_way(Home& home) {
-  home.state = HostState::kReceiving;
-  if (home.pins == 0) drop(home);
 }
 
 // Requests.

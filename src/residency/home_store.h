@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -95,8 +96,9 @@ class HomeStore {
   /// Grants what can be granted; to be called when room may have come back from outside.
   void serve();
 
-  /// Reads a part that will be wanted, if there is room that nobody wants sooner.
-  void prefetch(PartId part);
+  /// Reads parts that will be wanted, the first ones first, as far as there is room that nobody
+  /// wants sooner; has copies that are wanted later written, so that there will be more.
+  void prefetch(std::span<const PartId> parts);
 
   std::byte* data(PartId part) { return home(part).buffer.data(); }
   /// Says that the host has written a part under a kWrite pin.
@@ -146,9 +148,18 @@ class HomeStore {
     PartId part;
     double cost = 0;
   };
+  // Priorities of requests: somebody waits for it, or will.
+  static constexpr std::int64_t kDemand = 0;
+  static constexpr std::int64_t kAhead = 1;
+  static constexpr int kMostWrites = 2;
 
   Home& home(PartId part);
   const Home& home(PartId part) const;
+  static bool contains(std::span<const PartId> parts, PartId part) {
+    return std::find(parts.begin(), parts.end(), part) != parts.end();
+  }
+
+  // Pins.
   Pin& pin(PinId pin);
   const Pin& pin(PinId pin) const;
   static bool ready(const Home& home, Intent intent);
@@ -157,20 +168,25 @@ class HomeStore {
   void hold(Pin& pin, std::vector<HostBuffer> buffers);
   void hurry(const Home& home, Intent intent);
   void let_go(Pin& pin);
-  void rest(PartId part, Home& home);
+  bool lose_pins_of(PartId part);
+
+  // Room (home_store_room.cpp).
   bool make_room(Bytes needed, std::span<const PartId> kept);
   bool make_room_beyond(Bytes needed, double distance);
   Bytes coming_room(std::span<const PartId> kept) const;
   std::vector<Victim> victims(std::span<const PartId> kept, double beyond) const;
-  void evict(PartId part, std::int64_t priority);
   double distance(PartId part, const Home& home) const;
+  bool start_ahead(PartId part, Home& home);
+  void evict(PartId part, std::int64_t priority);
+  void rest(PartId part, Home& home);
+  void make_way(Home& home);
+  void drop(Home& home);
+
+  // Requests.
   void start_read(PartId part, Home& home, std::int64_t priority);
   void start_write(PartId part, Home& home, std::int64_t priority);
-  void drop(Home& home);
   std::optional<TransferDone> end_read(PartId part, Home& home, std::exception_ptr failure);
   std::optional<TransferDone> end_write(PartId part, Home& home, std::exception_ptr failure);
-  void make_way(Home& home);
-  bool lose_pins_of(PartId part);
 
   const ShardStore::Storage storage_;
   const ShardStore::Post post_;

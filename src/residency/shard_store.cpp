@@ -294,9 +294,7 @@ void ShardStore::close_host_claim(HostClaimId id) {
   impl_->copies.progress();
 }
 
-void ShardStore::prefetch(std::span<const PartId> parts) {
-  for (const PartId part : parts) impl_->homes.prefetch(part);
-}
+void ShardStore::prefetch(std::span<const PartId> parts) { impl_->homes.prefetch(parts); }
 
 // Homes in host memory for good.
 

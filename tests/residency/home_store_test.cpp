@@ -128,9 +128,9 @@ TEST_F(HomeStoreTest, AbsentToReadingToCleanForAPin) {
 
 TEST_F(HomeStoreTest, AbsentToReadingToCleanForAPrefetchThatHoldsNothing) {
   const PartId part = add_absent(7);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(part), HostState::kReading);
-  store_.prefetch(part);  // asks for nothing twice
+  store_.prefetch(std::vector{part});  // asks for nothing twice
   finish();
   EXPECT_EQ(state(part), HostState::kClean);
   EXPECT_TRUE(holds(part, 7));
@@ -142,7 +142,7 @@ TEST_F(HomeStoreTest, AbsentToReadingToCleanForAPrefetchThatHoldsNothing) {
 
 TEST_F(HomeStoreTest, APinJoinsAReadUnderWay) {
   const PartId part = add_absent(7);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   const PinId first = store_.pin({part}, Intent::kRead);
   const PinId second = store_.pin({part}, Intent::kRead);
   finish();
@@ -191,7 +191,7 @@ TEST_F(HomeStoreTest, BytesThatComeBackWrongAreACorruption) {
 TEST_F(HomeStoreTest, AFailedPrefetchIsNobodysFailure) {
   const PartId part = add_absent(7);
   tier_.switches().fail_reads = true;
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_FALSE(finish().has_value());
   EXPECT_EQ(state(part), HostState::kAbsent);
   EXPECT_EQ(reserved(), Bytes(0));
@@ -311,7 +311,7 @@ TEST_F(HomeStoreTest, ADeviceThatOvertakesADirtyCopyMakesItGoUnwritten) {
 TEST_F(HomeStoreTest, AbsentToReceivingToDirty) {
   const PartId part = add_absent(7);
   store_.overtaken(part);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(part), HostState::kAbsent);  // what the extent has is old
   const PinId pin = store_.pin({part}, Intent::kReceive);
   EXPECT_EQ(state(part), HostState::kReceiving);
@@ -340,7 +340,7 @@ TEST_F(HomeStoreTest, ReceivingToAbsentWhenNothingCameAndNobodyWaits) {
 
 TEST_F(HomeStoreTest, ReadingToAbsentWhenADeviceOvertakesIt) {
   const PartId part = add_absent(7);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   store_.overtaken(part);
   EXPECT_EQ(state(part), HostState::kReading);
   finish();
@@ -350,7 +350,7 @@ TEST_F(HomeStoreTest, ReadingToAbsentWhenADeviceOvertakesIt) {
 
 TEST_F(HomeStoreTest, ReadingToReceivingWhenADeviceOvertakesItAndIsWaitedFor) {
   const PartId part = add_absent(7);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   store_.overtaken(part);
   tier_.switches().fail_reads = true;  // and whatever becomes of the read
   const PinId pin = store_.pin({part}, Intent::kReceive);
@@ -523,7 +523,7 @@ TEST_F(HomeStoreTest, ATakenPartIsGoneFromTheDriveAndPaidForByItsBuffer) {
 
 TEST_F(HomeStoreTest, APartThatIsHeldOrMovedCannotBeRemoved) {
   const PartId part = add_absent(7);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_THROW(store_.remove(part), InternalError);
   finish();
   const PinId pin = store_.pin({part}, Intent::kRead);
@@ -588,11 +588,11 @@ TEST_F(HomeStoreTest, APrefetchNeverDelaysADemand) {
   const PartId part = add_absent(1);
   const PinId holder = store_.pin({}, Intent::kRead, kPart * 2);
   const PinId waiting = store_.pin({}, Intent::kRead, kPart * 3);
-  store_.prefetch(part);  // there is room, but somebody waits for it
+  store_.prefetch(std::vector{part});  // there is room, but somebody waits for it
   EXPECT_EQ(state(part), HostState::kAbsent);
   store_.unpin(waiting);
   store_.unpin(holder);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(part), HostState::kReading);
 }
 
@@ -603,10 +603,10 @@ TEST_F(HomeStoreTest, APrefetchTakesTheRoomOfWhatIsNeededLaterAlone) {
   for (const PartId each : {sooner, later}) store_.unpin(pin_ready({each}));
   store_.pin({}, Intent::kRead, kPart * 2);
   uses_ = {{sooner, 1.0}, {part, 2.0}, {later, 2.0}};
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(part), HostState::kAbsent);  // as soon is not later
   uses_[later] = 3.0;
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(part), HostState::kReading);
   EXPECT_EQ(state(later), HostState::kAbsent);
   EXPECT_EQ(state(sooner), HostState::kClean);
@@ -619,7 +619,7 @@ TEST_F(HomeStoreTest, APrefetchThatCannotFitEvictsNothing) {
   store_.unpin(pin_ready({later}));
   store_.pin({}, Intent::kRead, kPart * 2);
   uses_ = {{large, 1.0}, {later, 5.0}};
-  store_.prefetch(large);
+  store_.prefetch(std::vector{large});
   EXPECT_EQ(state(later), HostState::kClean);
   EXPECT_EQ(state(large), HostState::kAbsent);
 }
@@ -629,17 +629,40 @@ TEST_F(HomeStoreTest, APrefetchHasLaterDirtyCopiesWrittenAheadAndNoneTwice) {
   std::vector<PartId> dirty;
   for (unsigned char i = 0; i < 4; ++i) dirty.push_back(add(10 + i));
   uses_ = {{part, 1.0}, {dirty[0], 2.0}, {dirty[1], 5.0}, {dirty[2], 3.0}, {dirty[3], 4.0}};
-  store_.prefetch(part);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(dirty[1]), HostState::kWriting);
   EXPECT_EQ(counters().storage_writes, 2);  // one of them in add_absent
   finish();
   EXPECT_EQ(state(dirty[1]), HostState::kClean);  // it goes when somebody comes for its room
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(dirty[1]), HostState::kAbsent);
   EXPECT_EQ(state(part), HostState::kReading);
   finish();
   EXPECT_TRUE(holds(part, 1));
+}
+
+TEST_F(HomeStoreTest, PrefetchesGetRoomInTheirOrderAndEnoughIsWrittenForAll) {
+  const PartId first = add_absent(1, kPart * 2);
+  const PartId second = add_absent(2);
+  std::vector<PartId> dirty;
+  for (unsigned char i = 0; i < 4; ++i) dirty.push_back(add(10 + i));
+  uses_ = {{first, 1.0}, {second, 2.0}};
+  for (const PartId part : dirty) uses_[part] = 5.0 + static_cast<double>(part.value());
+  const std::int64_t before = counters().storage_writes;
+  const std::vector<PartId> both{first, second};
+  store_.prefetch(both);
+  EXPECT_EQ(counters().storage_writes, before + 3);
+  finish();
+  store_.prefetch(both);
+  EXPECT_EQ(state(second), HostState::kAbsent);  // the room for one part is for the first
+  finish();
+  finish();
+  store_.prefetch(both);
+  EXPECT_EQ(state(first), HostState::kReading);
+  EXPECT_EQ(state(second), HostState::kReading);
+  EXPECT_EQ(counters().storage_writes, before + 3);
+  EXPECT_EQ(state(dirty[0]), HostState::kDirty);
 }
 
 // Evicting at once.
@@ -670,7 +693,7 @@ TEST_F(HomeStoreEvictingTest, ACopyGoesWithItsLastPin) {
   EXPECT_EQ(state(part), HostState::kWriting);
   finish();
   EXPECT_EQ(state(part), HostState::kAbsent);
-  store_.prefetch(part);
+  store_.prefetch(std::vector{part});
   EXPECT_EQ(state(part), HostState::kAbsent);  // nobody would hold it
   store_.unpin(pin_ready({part}));
   EXPECT_EQ(state(part), HostState::kAbsent);

@@ -19,6 +19,11 @@ namespace hydra {
 
 /// Switches by which a test makes a drive's transfers go wrong while it is in use.
 struct DriveSwitches {
+  enum class Kind {
+    kError,  ///< EIO
+    kWrong,  ///< a bit of what is read is wrong; what is written is lost, and said to be there
+  };
+  std::atomic<Kind> kind{Kind::kError};
   std::atomic<std::int64_t> fail_after{-1};  ///< transfers that go well first; < 0: all of them
   std::atomic<std::int64_t> fail_count{1};   ///< and how many then fail
   std::atomic<bool> fail_reads{false};       ///< every one
@@ -38,12 +43,17 @@ class SwitchedBlockIo final : public BlockIo {
     for (const BlockOp& operation : operations) {
       ++switches_->transfers;
       const bool due = fails_now();
-      if (due || (operation.write ? switches_->fail_writes : switches_->fail_reads)) {
+      const bool wrong = due && switches_->kind == DriveSwitches::Kind::kWrong;
+      if (wrong && operation.write) {
+        planted_.push_back({operation.tag, operation.bytes});
+      } else if ((due && !wrong) ||
+                 (operation.write ? switches_->fail_writes : switches_->fail_reads)) {
         planted_.push_back({operation.tag, -EIO});
-        continue;
+      } else {
+        inner_->submit({&operation, 1});  // memory: done when it returns
+        const bool flip = wrong || (!operation.write && switches_->flip_reads);
+        if (flip) operation.data[9] ^= std::byte{1};
       }
-      inner_->submit({&operation, 1});  // memory: done when it returns
-      if (!operation.write && switches_->flip_reads) operation.data[9] ^= std::byte{1};
     }
   }
   void wait(std::vector<BlockDone>& done) override {
