@@ -53,15 +53,17 @@ using HostClaimId = Id<struct HostClaimTag>;
 ///
 /// A copy's life (per part and device):
 ///   absent   -> loading        a claim wants it and there is room
-///   loading  -> ready, absent  its upload is done; or has failed, or its part was written
-///   elsewhere
-///                              meanwhile (the upload is then of an old version)
+///   absent   -> fetching       the same, but its bytes have to be brought to the host first
+///   fetching -> loading        they are there
+///   fetching -> absent         they could not be read, or no claim wants it any more
+///   loading  -> ready          its upload is done
+///   loading  -> absent         its upload has failed, or is of an old version by now
 ///   ready    -> absent         dropped: clean and unclaimed, or its part was written elsewhere
 ///   ready    -> leaving        dirty, and its room or its bytes are wanted: write-back started
 ///   leaving  -> ready          written back and still wanted there; now clean
 ///   leaving  -> absent         written back
-/// A write-back starts only while no upload reads the part's home. Of a part whose home is on
-/// storage, a load waits first for its bytes to be in the host, and a write-back for room there.
+/// A write-back starts only while no upload reads the part's home and, of a part whose home is on
+/// storage, once there is room for it in the host.
 ///
 /// Storage. Host memory is a cache over the homes that are on storage. Uploads, write-backs and
 /// host claims hold what they need of it; of the rest the copy goes first whose loss costs least
@@ -79,7 +81,9 @@ using HostClaimId = Id<struct HostClaimTag>;
 /// holds; reads that it had begun end by themselves and leave a clean copy. A prefetch holds
 /// nothing, starts only while nobody waits for host room, and takes only free room and that of
 /// copies with a later next use. Needed for all this: every part, and every host claim, is no
-/// larger than the storage tier's host memory less what others hold of it for good.
+/// larger than the storage tier's host memory less what others hold of it for good. As without
+/// storage, the claims of two devices must not each hold a part that its device has written and
+/// the other waits for.
 ///
 /// Thread safety: confined to the coordinator. `post` is called on the devices' copy threads and
 /// on the caller's; what it is given must reach `finish` on the coordinator's thread, as must what
