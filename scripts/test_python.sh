@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Compares formats with the Python packages that define them, in a virtual environment under build/.
 # Exits with 77 (skipped) where that environment cannot be made, for want of PyPI or of python3-venv.
-# HYDRA_PROBE names a format_probe that is built already; otherwise it is built with the preset dev.
+# HYDRA_PROBE names a format_probe that is built already, with report_probe beside it; otherwise both are built with the
+# preset dev.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 # The versions that the code was written against; a change of theirs is to be seen, not to surprise.
-packages=(tokenizers==0.23.3 safetensors==0.8.0 numpy huggingface_hub==2.4.0)
+packages=(tokenizers==0.23.3 safetensors==0.8.0 numpy huggingface_hub==2.4.0 tensorboard==2.21.0)
 shared=${HYDRA_SHARED_DATA:-$PWD/../shared/data}  # compared where it is there
 environment=build/python
 stamp=$environment/packages.txt
@@ -27,7 +28,7 @@ make_probe() {
   probe=${HYDRA_PROBE:-}
   [ -z "$probe" ] || return 0
   cmake --preset dev > /dev/null
-  cmake --build --preset dev --target format_probe
+  cmake --build --preset dev --target format_probe report_probe
   probe=build/dev/tests/python/format_probe
 }
 

@@ -1,6 +1,7 @@
 #include "hydra/report/run_summary.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -52,7 +53,55 @@ Json to_object(const RunSummary::Job& job) {
           {"parameters_sha256", job.parameters_sha256}};
 }
 
+Json to_object(const RunSummary::Device& device) {
+  return {{"name", device.name},
+          {"budget_bytes", device.budget.count()},
+          {"peak_bytes", device.peak.count()},
+          {"busy_share", device.busy_share},
+          {"transfer_wait_seconds", device.transfer_wait_seconds},
+          {"unit_wait_seconds", device.unit_wait_seconds},
+          {"supply_wait_seconds", device.supply_wait_seconds},
+          {"idle_seconds", device.idle_seconds}};
+}
+
+Nanoseconds nanoseconds(double seconds) {
+  return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(seconds));
+}
+
+std::vector<std::vector<std::string>> memory_rows(const RunSummary& summary) {
+  std::vector<std::vector<std::string>> rows{
+      {"memory", "budget", "peak", "busy", "transfers", "units", "supply", "no job"}};
+  const auto share = [&](double seconds) {
+    return cell("%.0f %%", summary.wall_seconds > 0 ? 100 * seconds / summary.wall_seconds : 0);
+  };
+  for (const auto& device : summary.devices) {
+    rows.push_back({device.name, to_string(device.budget), to_string(device.peak),
+                    cell("%.0f %%", 100 * device.busy_share), share(device.transfer_wait_seconds),
+                    share(device.unit_wait_seconds), share(device.supply_wait_seconds),
+                    share(device.idle_seconds)});
+  }
+  rows.push_back({"host", to_string(summary.host_budget), to_string(summary.host_peak)});
+  return rows;
+}
+
 }  // namespace
+
+Utilisation to_utilisation(const RunSummary& summary) {
+  Utilisation utilisation;
+  utilisation.wall = nanoseconds(summary.wall_seconds);
+  for (const auto& device : summary.devices) {
+    utilisation.devices.push_back(
+        {device.name, nanoseconds(device.busy_share * summary.wall_seconds),
+         nanoseconds(device.transfer_wait_seconds), nanoseconds(device.unit_wait_seconds),
+         nanoseconds(device.supply_wait_seconds), nanoseconds(device.idle_seconds), device.budget,
+         device.peak});
+  }
+  for (const auto& link : summary.links) {
+    utilisation.links.push_back({link.name, link.bytes, nanoseconds(link.seconds)});
+  }
+  utilisation.host = {summary.host_budget, summary.host_peak};
+  return utilisation;
+}
 
 std::string to_json(const RunSummary& summary) {
   Json json;
@@ -60,12 +109,7 @@ std::string to_json(const RunSummary& summary) {
   json["jobs"] = Json::array();
   for (const auto& job : summary.jobs) json["jobs"].push_back(to_object(job));
   json["devices"] = Json::array();
-  for (const auto& device : summary.devices) {
-    json["devices"].push_back({{"name", device.name},
-                               {"budget_bytes", device.budget.count()},
-                               {"peak_bytes", device.peak.count()},
-                               {"busy_share", device.busy_share}});
-  }
+  for (const auto& device : summary.devices) json["devices"].push_back(to_object(device));
   json["host"] = {{"budget_bytes", summary.host_budget.count()},
                   {"peak_bytes", summary.host_peak.count()}};
   json["links"] = Json::array();
@@ -73,6 +117,7 @@ std::string to_json(const RunSummary& summary) {
     json["links"].push_back(
         {{"name", link.name}, {"bytes", link.bytes.count()}, {"seconds", link.seconds}});
   }
+  json["bottleneck"] = bottleneck(to_utilisation(summary));
   // Names are the user's: bytes that are not UTF-8 are replaced, not fatal.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -90,12 +135,6 @@ std::string to_table(const RunSummary& summary) {
                     job.losses.empty() ? "-" : cell("%.4f", job.losses.back()),
                     cell("%.0f", job.tokens_per_second), cell("%.1f", job.seconds)});
   }
-  std::vector<std::vector<std::string>> memory{{"memory", "budget", "peak", "busy"}};
-  for (const auto& device : summary.devices) {
-    memory.push_back({device.name, to_string(device.budget), to_string(device.peak),
-                      cell("%.0f %%", 100 * device.busy_share)});
-  }
-  memory.push_back({"host", to_string(summary.host_budget), to_string(summary.host_peak), ""});
   std::vector<std::vector<std::string>> links{{"link", "moved", "seconds"}};
   for (const auto& link : summary.links) {
     links.push_back({link.name, to_string(link.bytes), cell("%.2f", link.seconds)});
@@ -106,7 +145,8 @@ std::string to_table(const RunSummary& summary) {
       text += one_line(job.name) + ": " + one_line(job.reason) + "\n";
     }
   }
-  return text + "\n" + aligned(memory) + "\n" + aligned(links);
+  return text + "\n" + aligned(memory_rows(summary)) + "\n" + aligned(links) +
+         "\nbottleneck: " + one_line(bottleneck(to_utilisation(summary))) + "\n";
 }
 
 }  // namespace hydra

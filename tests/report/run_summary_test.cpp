@@ -39,7 +39,8 @@ RunSummary example() {
   never.name = "never";
   never.state = "cancelled";
   summary.jobs = {trained, broken, never};
-  summary.devices = {{"cpu0", Bytes(64 << 20), Bytes(48 << 20), 0.755}};
+  // Of 12.5 seconds 9.4375 are busy.
+  summary.devices = {{"cpu0", Bytes(64 << 20), Bytes(48 << 20), 0.755, 1.0, 0.5, 0.25, 1.3125}};
   summary.host_budget = Bytes(std::int64_t{1} << 30);
   summary.host_peak = Bytes(100);
   summary.links = {{"host to cpu0", Bytes(3 << 20), 1.5}, {"cpu0 to host", Bytes(1 << 20), 0.25}};
@@ -62,12 +63,15 @@ std::vector<std::string> lines(const std::string& text) {
 // Exactly the keys that docs/formats/summary.md lists.
 TEST(RunSummaryTest, TheJsonHasTheDocumentedKeys) {
   const Json json = Json::parse(to_json(example()));
-  EXPECT_THAT(keys(json), ElementsAre("wall_seconds", "jobs", "devices", "host", "links"));
+  EXPECT_THAT(keys(json),
+              ElementsAre("wall_seconds", "jobs", "devices", "host", "links", "bottleneck"));
   EXPECT_THAT(keys(json["jobs"][0]),
               ElementsAre("name", "state", "reason", "losses", "learning_rates",
                           "tokens_per_second", "seconds", "parameters_sha256"));
-  EXPECT_THAT(keys(json["devices"][0]),
-              ElementsAre("name", "budget_bytes", "peak_bytes", "busy_share"));
+  EXPECT_THAT(
+      keys(json["devices"][0]),
+      ElementsAre("name", "budget_bytes", "peak_bytes", "busy_share", "transfer_wait_seconds",
+                  "unit_wait_seconds", "supply_wait_seconds", "idle_seconds"));
   EXPECT_THAT(keys(json["host"]), ElementsAre("budget_bytes", "peak_bytes"));
   EXPECT_THAT(keys(json["links"][0]), ElementsAre("name", "bytes", "seconds"));
 }
@@ -90,6 +94,10 @@ TEST(RunSummaryTest, TheJsonGivesEveryValueBack) {
   EXPECT_EQ(json["devices"][0]["budget_bytes"], 64 << 20);
   EXPECT_EQ(json["devices"][0]["peak_bytes"], 48 << 20);
   EXPECT_EQ(json["devices"][0]["busy_share"], 0.755);
+  EXPECT_EQ(json["devices"][0]["transfer_wait_seconds"], 1.0);
+  EXPECT_EQ(json["devices"][0]["unit_wait_seconds"], 0.5);
+  EXPECT_EQ(json["devices"][0]["supply_wait_seconds"], 0.25);
+  EXPECT_EQ(json["devices"][0]["idle_seconds"], 1.3125);
   EXPECT_EQ(json["host"]["budget_bytes"], std::int64_t{1} << 30);
   EXPECT_EQ(json["host"]["peak_bytes"], 100);
   EXPECT_EQ(json["links"][0]["name"], "host to cpu0");
@@ -172,11 +180,45 @@ TEST(RunSummaryTest, TheTableAlignsItsColumns) {
                   "never       cancelled           -          -         0      0.0",
                   "broken: step 1: the loss is NaN",  //
                   "",                                 //
-                  "memory     budget       peak  busy", "cpu0    64.00 MiB  48.00 MiB  76 %",
-                  "host     1.00 GiB      100 B      ",
+                  "memory     budget       peak  busy  transfers  units  supply  no job",
+                  "cpu0    64.00 MiB  48.00 MiB  76 %        8 %    4 %     2 %    10 %",
+                  "host     1.00 GiB      100 B",
                   "",  //
                   "link             moved  seconds", "host to cpu0  3.00 MiB     1.50",
-                  "cpu0 to host  1.00 MiB     0.25"));
+                  "cpu0 to host  1.00 MiB     0.25",
+                  "",  //
+                  "bottleneck: no job left: devices had no job 10 % of their time: submit more "
+                  "jobs or use fewer devices; where one job is last by far, submit it first"));
+}
+
+TEST(RunSummaryTest, ADevicesTimesAddUpToTheWallTime) {
+  const Utilisation utilisation = to_utilisation(example());
+  EXPECT_EQ(utilisation.wall, std::chrono::milliseconds(12500));
+  ASSERT_EQ(utilisation.devices.size(), 1U);
+  const Utilisation::Device& device = utilisation.devices[0];
+  EXPECT_NEAR(seconds(device.total()), 12.5, 1e-6);  // each time is cut to nanoseconds
+  EXPECT_EQ(device.name, "cpu0");
+  EXPECT_EQ(device.transfer_wait, std::chrono::milliseconds(1000));
+  EXPECT_EQ(device.unit_wait, std::chrono::milliseconds(500));
+  EXPECT_EQ(device.supply_wait, std::chrono::milliseconds(250));
+  EXPECT_EQ(device.idle, std::chrono::microseconds(1312500));
+  EXPECT_EQ(device.budget, Bytes(64 << 20));
+  EXPECT_EQ(device.peak, Bytes(48 << 20));
+  ASSERT_EQ(utilisation.links.size(), 2U);
+  EXPECT_EQ(utilisation.links[0].name, "host to cpu0");
+  EXPECT_EQ(utilisation.links[0].bytes, Bytes(3 << 20));
+  EXPECT_EQ(utilisation.links[0].busy, std::chrono::milliseconds(1500));
+  EXPECT_EQ(utilisation.host.budget, Bytes(std::int64_t{1} << 30));
+  EXPECT_EQ(utilisation.host.peak, Bytes(100));
+}
+
+TEST(RunSummaryTest, TheBottleneckIsInTheJsonAndUnknownWithoutTheWaits) {
+  RunSummary summary = example();
+  EXPECT_EQ(Json::parse(to_json(summary))["bottleneck"], bottleneck(to_utilisation(summary)));
+  summary.devices = {{"cpu0", Bytes(64 << 20), Bytes(48 << 20), 0.755}};
+  EXPECT_EQ(Json::parse(to_json(summary))["bottleneck"],
+            "unknown: 76 % of the devices' time is accounted for");
+  EXPECT_EQ(Json::parse(to_json(RunSummary()))["bottleneck"], "unknown: nothing was measured");
 }
 
 TEST(RunSummaryTest, TheTableAlignsNamesByCharactersNotBytes) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hydra/core/bytes.h"
+#include "hydra/report/utilisation.h"
 
 namespace hydra {
 
@@ -25,6 +26,11 @@ struct RunSummary {
     Bytes budget;
     Bytes peak;
     double busy_share = 0;  ///< of the wall time
+    /// The rest of the wall time; see Utilisation::Device. All 0 where it was not measured.
+    double transfer_wait_seconds = 0;
+    double unit_wait_seconds = 0;
+    double supply_wait_seconds = 0;
+    double idle_seconds = 0;
   };
   struct Link {
     std::string name;  ///< "host to cpu0", "cpu0 to host"
@@ -40,11 +46,14 @@ struct RunSummary {
   std::vector<Link> links;
 };
 
+/// Returns what the summary says of devices, links and the host tier.
+Utilisation to_utilisation(const RunSummary& summary);
 /// Returns the summary as the JSON object that docs/formats/summary.md describes.
 std::string to_json(const RunSummary& summary);
 /// Writes `to_json` to a file. Errors: SystemError with path and cause.
 void write_summary_json(const RunSummary& summary, const std::string& path);
-/// Returns an aligned text table: a line per job, then devices, host and links.
+/// Returns an aligned text table: a line per job, then devices, host and links, and in the last
+/// line the bottleneck.
 std::string to_table(const RunSummary& summary);
 
 }  // namespace hydra
