@@ -27,6 +27,12 @@
 
 namespace hydra {
 
+/// What hears of steps and ends of jobs. Called on the coordinator's thread; brief.
+struct StepListener {
+  std::function<void(JobId job, const std::string& name, const StepMetrics& metrics)> step;
+  std::function<void(JobId job)> ended;
+};
+
 /// What the coordinator is made with. Pointers and references outlive it.
 struct CoordinatorOptions {
   std::vector<Device*> devices;
@@ -36,6 +42,7 @@ struct CoordinatorOptions {
   const Clock* clock = nullptr;
   TraceSink* trace = nullptr;
   LogSink* log = nullptr;
+  StepListener listener;  ///< each function may be empty
   int threads_per_device = 1;
   int update_threads = 1;
   int loader_depth = 2;

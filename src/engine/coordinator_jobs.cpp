@@ -247,6 +247,7 @@ void Coordinator::handle(Sealed& message) {
     return;
   }
   const std::shared_ptr<JobShared> shared = record.shared;
+  if (options_.listener.ended) options_.listener.ended(message.job);
   jobs_.erase(message.job);  // budgets are balanced before anyone is told
   shared->complete(std::move(*message.weights), std::move(message.sha256), options_.clock->now());
 }
@@ -272,6 +273,7 @@ void Coordinator::remove_ended_jobs() {
     const std::shared_ptr<JobShared> shared = record.shared;
     const JobState state = *record.ending;
     const std::exception_ptr failure = record.failure;
+    if (options_.listener.ended) options_.listener.ended(record.id);
     entry = jobs_.erase(entry);
     shared->fail(state, failure, options_.clock->now());
   }

@@ -163,6 +163,7 @@ void Coordinator::report_step(JobRecord& record, std::int64_t step, double loss,
   metrics.tokens = tokens;
   metrics.end = options_.clock->now();
   record.shared->add_metrics(metrics, remaining_time(record));
+  if (options_.listener.step) options_.listener.step(record.id, record.shared->name(), metrics);
   if (record.callback_worker != nullptr) tell_step(record, metrics);
 }
 

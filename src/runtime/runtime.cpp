@@ -12,6 +12,7 @@
 #include "hydra/core/mutex.h"
 #include "hydra/model/cpu_allocator_shim.h"
 #include "model/autograd_queue.h"
+#include "runtime/step_reporter.h"
 #include "runtime/torch_version.h"
 
 namespace hydra {
@@ -73,6 +74,23 @@ PilotKey pilot_key(const std::shared_ptr<const Model>& model, const Batch& batch
   return key;
 }
 
+RunSummary::Device device_summary(const VirtualDevice& device, const DeviceStats& stats,
+                                  const DeviceUse::Spent& spent, Nanoseconds wall) {
+  const auto seconds_of = [&](Activity activity) {
+    return seconds(spent[static_cast<std::size_t>(activity)]);
+  };
+  RunSummary::Device summary;
+  summary.name = device.name();
+  summary.budget = device.budget();
+  summary.peak = stats.peak_in_use;
+  summary.busy_share = wall > Nanoseconds(0) ? seconds_of(Activity::kBusy) / seconds(wall) : 0;
+  summary.transfer_wait_seconds = seconds_of(Activity::kTransfer);
+  summary.unit_wait_seconds = seconds_of(Activity::kUnit);
+  summary.supply_wait_seconds = seconds_of(Activity::kInput);
+  summary.idle_seconds = seconds_of(Activity::kIdle);
+  return summary;
+}
+
 }  // namespace
 
 struct Runtime::Impl {
@@ -98,6 +116,15 @@ struct Runtime::Impl {
     coordinator_options.clock = &clock;
     coordinator_options.trace = options.trace.get();
     coordinator_options.log = options.log.get();
+    if (!options.metrics_file.empty() || !options.tensorboard_directory.empty()) {
+      reporter = std::make_unique<StepReporter>(StepReporter::Options{
+          options.metrics_file, options.tensorboard_directory, options.log.get()});
+      coordinator_options.listener.step = [this](JobId job, const std::string& name,
+                                                 const StepMetrics& metrics) {
+        reporter->step(job, name, metrics);
+      };
+      coordinator_options.listener.ended = [this](JobId job) { reporter->ended(job); };
+    }
     coordinator_options.threads_per_device = threads_per_device(options);
     coordinator_options.update_threads = options.update_threads;
     coordinator_options.loader_depth = options.loader_depth;
@@ -170,6 +197,7 @@ struct Runtime::Impl {
   TierBudget host_budget;
   HostArena host_arena;
   std::vector<std::unique_ptr<VirtualDevice>> devices;
+  std::unique_ptr<StepReporter> reporter;  ///< outlives the coordinator, which reports to it
   std::unique_ptr<Coordinator> coordinator;
 
   mutable Mutex mutex;
@@ -220,7 +248,8 @@ std::vector<DeviceStats> Runtime::device_stats() const {
 
 RunSummary Runtime::summary() const {
   RunSummary summary;
-  summary.wall_seconds = seconds(impl_->clock.now());
+  const Nanoseconds now = impl_->clock.now();
+  summary.wall_seconds = seconds(now);
   std::vector<std::shared_ptr<JobShared>> submitted;
   {
     MutexLock lock(impl_->mutex);
@@ -241,11 +270,11 @@ RunSummary Runtime::summary() const {
     if (status.state == JobState::kCompleted) job.parameters_sha256 = shared->sha256();
     summary.jobs.push_back(std::move(job));
   }
-  for (const auto& device : impl_->devices) {
+  for (std::size_t d = 0; d < impl_->devices.size(); ++d) {
+    const auto& device = impl_->devices[d];
     const DeviceStats stats = device->stats();
     summary.devices.push_back(
-        {device->name(), device->budget(), stats.peak_in_use,
-         summary.wall_seconds > 0 ? seconds(stats.compute_busy) / summary.wall_seconds : 0});
+        device_summary(*device, stats, impl_->coordinator->device_use().spent(d, now), now));
     summary.links.push_back(
         {"host to " + device->name(), stats.uploaded, seconds(stats.upload_busy)});
     summary.links.push_back(

@@ -41,6 +41,11 @@ struct RuntimeOptions {
   /// Receives notices; null: none.
   std::shared_ptr<LogSink> log{};
 
+  /// Appends a JSON line per job and step to this file (docs/formats/metrics.md); empty: none.
+  std::string metrics_file{};
+  /// Writes TensorBoard event files below this directory, a run per job; empty: none.
+  std::string tensorboard_directory{};
+
   /// Test settings; results do not depend on them.
   struct Debug {
     bool evict_at_once = false;        ///< nothing stays on a device that no unit holds
@@ -57,7 +62,8 @@ struct RuntimeOptions {
 class Runtime {
  public:
   /// Errors: InvalidArgument for options out of range; SystemError when a thread cannot start, or
-  /// LibTorch is of another version than Hydra was built with.
+  /// LibTorch is of another version than Hydra was built with, or a file for metrics cannot be
+  /// made.
   explicit Runtime(RuntimeOptions options);
   ~Runtime();
   Runtime(const Runtime&) = delete;

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "hydra/core/ids.h"
+#include "hydra/core/inbox.h"
+#include "hydra/core/log.h"
+#include "hydra/engine/step_metrics.h"
+#include "hydra/report/event_file.h"
+#include "hydra/report/metrics_file.h"
+
+namespace hydra {
+
+/// Writes the steps of a run's jobs to files, on a thread of its own.
+///
+/// A file that cannot be written any more is given up, which the log says once; training goes on.
+/// Thread safety: `step` and `ended` are thread-safe. Destruction writes what it was given.
+class StepReporter {
+ public:
+  struct Options {
+    std::string metrics_file;           ///< JSON lines; empty: none
+    std::string tensorboard_directory;  ///< a run per job; empty: none
+    LogSink* log = nullptr;             ///< borrowed
+  };
+
+  /// Errors: SystemError when a file or folder cannot be made, or no thread started.
+  explicit StepReporter(Options options);
+  ~StepReporter();
+  StepReporter(const StepReporter&) = delete;
+  StepReporter& operator=(const StepReporter&) = delete;
+
+  void step(JobId job, const std::string& name, const StepMetrics& metrics);
+  /// No more steps of the job come. Blocks, as `step`: while thousands of steps wait for a drive.
+  void ended(JobId job);
+
+ private:
+  struct Entry {
+    JobId job;
+    std::string name;
+    std::optional<StepMetrics> metrics;  ///< none: the job has ended
+    double wall_time = 0;
+  };
+
+  void run();
+  void write(const Entry& entry);
+  void write_line(const Entry& entry);
+  void write_event(const Entry& entry);
+  void flush_events();
+  void give_up(const std::string& what, const std::exception& error);
+
+  Options options_;
+  std::optional<MetricsFile> lines_;
+  std::map<JobId, EventFile> events_;  ///< of jobs that have not ended
+  bool write_events_;
+  Inbox<Entry> inbox_;
+  std::thread thread_;
+};
+
+}  // namespace hydra
