@@ -1,8 +1,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "hydra/core/mutex.h"
 #include "hydra/io/block_io.h"
+#include "io/done_queue.h"
 
 namespace hydra {
 namespace {
@@ -15,28 +15,12 @@ class MemoryBlockIo final : public BlockIo {
   std::string_view name() const noexcept override { return "memory"; }
 
   void submit(std::span<const BlockOp> operations) override {
-    for (const BlockOp& operation : operations) {
-      const std::int64_t result = transfer(operation);
-      MutexLock lock(mutex_);
-      done_.push_back({operation.tag, result});
-    }
+    for (const BlockOp& operation : operations) done_.push({operation.tag, transfer(operation)});
   }
 
-  void wait(std::vector<BlockDone>& done) override {
-    MutexLock lock(mutex_);
-    while (done_.empty() && !woken_) arrived_.wait(mutex_);
-    woken_ = false;
-    done.insert(done.end(), done_.begin(), done_.end());
-    done_.clear();
-  }
+  void wait(std::vector<BlockDone>& done) override { done_.wait(done); }
 
-  void wake() noexcept override {
-    {
-      MutexLock lock(mutex_);
-      woken_ = true;
-    }
-    arrived_.notify_one();
-  }
+  void wake() noexcept override { done_.wake(); }
 
  private:
   std::int64_t transfer(const BlockOp& operation) {
@@ -52,10 +36,7 @@ class MemoryBlockIo final : public BlockIo {
   }
 
   std::vector<std::byte> bytes_;
-  Mutex mutex_;
-  ConditionVariable arrived_;
-  std::vector<BlockDone> done_ HYDRA_GUARDED_BY(mutex_);
-  bool woken_ HYDRA_GUARDED_BY(mutex_) = false;
+  DoneQueue done_;
 };
 
 }  // namespace

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <deque>
 #include <system_error>
 #include <thread>
 
 #include "hydra/core/error.h"
 #include "hydra/core/inbox.h"
-#include "hydra/core/mutex.h"
 #include "hydra/io/block_io.h"
+#include "io/done_queue.h"
 
 namespace hydra {
 namespace {
@@ -39,21 +38,9 @@ class ThreadBlockIo final : public BlockIo {
     for (const BlockOp& operation : operations) operations_.push(operation);
   }
 
-  void wait(std::vector<BlockDone>& done) override {
-    MutexLock lock(mutex_);
-    while (done_.empty() && !woken_) arrived_.wait(mutex_);
-    woken_ = false;
-    done.insert(done.end(), done_.begin(), done_.end());
-    done_.clear();
-  }
+  void wait(std::vector<BlockDone>& done) override { done_.wait(done); }
 
-  void wake() noexcept override {
-    {
-      MutexLock lock(mutex_);
-      woken_ = true;
-    }
-    arrived_.notify_one();
-  }
+  void wake() noexcept override { done_.wake(); }
 
  private:
   void work() {
@@ -63,11 +50,7 @@ class ThreadBlockIo final : public BlockIo {
                                 ? pwrite(file_, operation->data, size, operation->offset)
                                 : pread(file_, operation->data, size, operation->offset);
       const std::int64_t result = moved < 0 ? -errno : moved;
-      {
-        MutexLock lock(mutex_);
-        done_.push_back({operation->tag, result});
-      }
-      arrived_.notify_one();
+      done_.push({operation->tag, result});
     }
   }
 
@@ -79,10 +62,7 @@ class ThreadBlockIo final : public BlockIo {
 
   const int file_;
   Inbox<BlockOp> operations_;
-  Mutex mutex_;
-  ConditionVariable arrived_;
-  std::vector<BlockDone> done_ HYDRA_GUARDED_BY(mutex_);
-  bool woken_ HYDRA_GUARDED_BY(mutex_) = false;
+  DoneQueue done_;
   std::vector<std::thread> threads_;
 };
 

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <vector>
+
+#include "hydra/core/mutex.h"
+#include "hydra/io/block_io.h"
+
+namespace hydra {
+
+/// Where a `BlockIo` without a queue of the system's own keeps what has ended until it is waited
+/// for. Thread safety: thread-safe; a leaf lock.
+class DoneQueue {
+ public:
+  void push(BlockDone done) {
+    {
+      MutexLock lock(mutex_);
+      done_.push_back(done);
+    }
+    arrived_.notify_one();
+  }
+
+  /// As BlockIo::wait.
+  void wait(std::vector<BlockDone>& done) {
+    MutexLock lock(mutex_);
+    while (done_.empty() && !woken_) arrived_.wait(mutex_);
+    woken_ = false;
+    done.insert(done.end(), done_.begin(), done_.end());
+    done_.clear();
+  }
+
+  /// As BlockIo::wake.
+  void wake() noexcept {
+    {
+      MutexLock lock(mutex_);
+      woken_ = true;
+    }
+    arrived_.notify_one();
+  }
+
+ private:
+  Mutex mutex_;
+  ConditionVariable arrived_;
+  std::vector<BlockDone> done_ HYDRA_GUARDED_BY(mutex_);
+  bool woken_ HYDRA_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace hydra
