@@ -22,20 +22,20 @@ CopyStream::CopyStream(CopyStreamOptions options)
   }
 }
 
-Event CopyStream::copy(void* target, const void* source, Bytes bytes) {
+Event CopyStream::copy(void* target, const void* source, Bytes bytes, CopyNote note) {
   const Event done = Event::pending();
-  give({Operation::Kind::kCopy, done, target, source, bytes});
+  give({Operation::Kind::kCopy, done, target, source, bytes, std::move(note)});
   return done;
 }
 
 Event CopyStream::record() {
   const Event done = Event::pending();
-  give({Operation::Kind::kRecord, done, nullptr, nullptr, Bytes(0)});
+  give({Operation::Kind::kRecord, done, nullptr, nullptr, Bytes(0), {}});
   return done;
 }
 
 void CopyStream::wait(const Event& event) {
-  if (!event.fired()) give({Operation::Kind::kWait, event, nullptr, nullptr, Bytes(0)});
+  if (!event.fired()) give({Operation::Kind::kWait, event, nullptr, nullptr, Bytes(0), {}});
 }
 
 void CopyStream::give(Operation operation) {
@@ -79,20 +79,27 @@ void CopyStream::perform_copy(const Operation& copy) {
   const Nanoseconds taken = std::chrono::steady_clock::now() - start;
   if (!fails) bytes_copied_ += copy.bytes.count();
   busy_ns_ += taken.count();
-  if (options_.trace != nullptr && options_.clock != nullptr && options_.trace->enabled()) {
-    TraceEvent event;
-    event.track = options_.track;
-    event.category = "copy";
-    event.name = to_string(copy.bytes);
-    event.start = traced_start;
-    event.duration = taken;
-    event.arguments = {{"bytes", std::to_string(copy.bytes.count())}};
-    options_.trace->record(std::move(event));
-  }
+  trace(copy, traced_start, taken);
   copy.event.fire(fails ? std::make_exception_ptr(
                               DeviceError(true, "a copy of " + to_string(copy.bytes) + " on " +
                                                     options_.track + " failed: planted for a test"))
                         : nullptr);
+}
+
+void CopyStream::trace(const Operation& copy, Nanoseconds start, Nanoseconds taken) {
+  if (options_.trace == nullptr || options_.clock == nullptr || !options_.trace->enabled()) return;
+  TraceEvent event;
+  event.track = options_.track;
+  event.category = "copy";
+  event.name = copy.note.name.empty() ? to_string(copy.bytes) : copy.note.name;
+  event.start = start;
+  if (copy.note.flow != 0) {
+    options_.trace->record(
+        flow_event(TraceEvent::Kind::kFlowStart, options_.track, start, copy.note.flow));
+  }
+  event.duration = taken;
+  event.arguments = {{"bytes", std::to_string(copy.bytes.count())}};
+  options_.trace->record(std::move(event));
 }
 
 void CopyStream::stall() {

@@ -46,7 +46,8 @@ class CopyStream final : public Stream {
   explicit CopyStream(CopyStreamOptions options);
   ~CopyStream() override { close(); }
 
-  Event copy(void* target, const void* source, Bytes bytes) override;
+  using Stream::copy;
+  Event copy(void* target, const void* source, Bytes bytes, CopyNote note) override;
   Event record() override;
   void wait(const Event& event) override;
 
@@ -63,12 +64,14 @@ class CopyStream final : public Stream {
     void* target = nullptr;
     const void* source = nullptr;
     Bytes bytes;
+    CopyNote note;
   };
 
   void run();
   void give(Operation operation);
   void perform_copy(const Operation& copy);
   void stall();
+  void trace(const Operation& copy, Nanoseconds start, Nanoseconds taken);
   void hold_link(std::chrono::steady_clock::time_point start, Bytes bytes);
 
   const CopyStreamOptions options_;

@@ -21,7 +21,8 @@ constexpr std::size_t kQueuedTasks = 1 << 16;
 /// The worker's own order: what the running task does has been done when it is asked about.
 class ComputeStream final : public Stream {
  public:
-  Event copy(void* target, const void* source, Bytes bytes) override {
+  using Stream::copy;
+  Event copy(void* target, const void* source, Bytes bytes, CopyNote) override {
     std::memcpy(target, source, bytes.size());
     return Event();
   }

@@ -169,7 +169,6 @@ class Coordinator {
     std::deque<Pilot> pilots;
     bool piloting = false;
     std::int64_t in_flight = 0;  ///< units with bytes on the device
-    Nanoseconds idle_since{0};
   };
   /// A unit from its dispatch until nothing of it is under way.
   struct InFlight {
@@ -242,7 +241,6 @@ class Coordinator {
   void unit_failed(JobRecord& job, const InFlight& flight);
   void resident_step_done(JobRecord& job, const InFlight& flight);
   void steal_for(Slot& slot);
-  void trace_wait(const Slot& slot);
   Activity activity_of(const Slot& slot) const;
   void account_for_devices();
   std::string describe(const JobRecord& job, const Unit& unit, std::int64_t step) const;
@@ -274,8 +272,12 @@ class Coordinator {
   bool start_update(JobRecord& job, const PendingUpdate& update);
   void start_shard_update(JobRecord& job, const PendingUpdate& update);
   void start_tie_update(JobRecord& job, const PendingUpdate& update);
+
+  // The trace (coordinator_trace.cpp).
   void trace_task(const char* track, const char* category, const std::string& name,
                   Nanoseconds start);
+  void trace_wait(const Slot& slot, const DeviceUse::Ended& ended, Nanoseconds now);
+  void trace_memory(Nanoseconds now);
 
   // Callbacks (coordinator_callbacks.cpp).
   void start_callback_worker(JobRecord& job);
@@ -299,6 +301,7 @@ class Coordinator {
   std::map<UnitId, InFlight> in_flight_;
   UnitId next_unit_ = 0;
   std::int64_t next_ticket_ = 1;
+  std::vector<Bytes> traced_memory_;  ///< per device, then the host: the counters' last values
   bool stopping_ = false;
 
   std::unique_ptr<TaskPool> pool_;        ///< updates

@@ -185,7 +185,6 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   if (assignment.unit.kind != UnitKind::kForward) ++record.undrained;
   slot.running = id;
   ++slot.in_flight;
-  trace_wait(slot);
   UnitCallbacks callbacks;
   callbacks.computed = [this, id](UnitOutcome outcome) {
     post(UnitComputed{id, std::make_shared<UnitOutcome>(std::move(outcome))});
@@ -211,6 +210,8 @@ std::shared_ptr<UnitCommand> Coordinator::make_command(JobRecord& record,
   command->job = record.id;
   command->unit = assignment.unit;
   command->label = describe(record, assignment.unit, record.step);
+  command->reason = assignment.reason;
+  command->flows = store_->take_flows(assignment.claim);
   command->step = record.step;
   command->seed = prepared.options.seed;
   command->modules = shard.modules.get();
@@ -274,7 +275,6 @@ void Coordinator::handle(UnitComputed& message) {
   Slot& device = slot(flight.device);
   JobRecord& record = job(flight.job);
   device.running.reset();
-  device.idle_since = options_.clock->now();
   flight.outcome = message.outcome;
   if (flight.outcome->failure != nullptr) {
     store_->close_claim(flight.claim);
@@ -422,20 +422,10 @@ Activity Coordinator::activity_of(const Slot& slot) const {
 void Coordinator::account_for_devices() {
   const Nanoseconds now = options_.clock->now();
   for (std::size_t device = 0; device < slots_.size(); ++device) {
-    use_.enter(device, activity_of(slots_[device]), now);
+    const auto ended = use_.enter(device, activity_of(slots_[device]), now);
+    if (ended) trace_wait(slots_[device], *ended, now);
   }
-}
-
-void Coordinator::trace_wait(const Slot& slot) {
-  const Nanoseconds now = options_.clock->now();
-  if (!options_.trace->enabled() || now - slot.idle_since < Nanoseconds(1000)) return;
-  TraceEvent event;
-  event.track = slot.device->name() + " compute";
-  event.category = "wait";
-  event.name = "wait";
-  event.start = slot.idle_since;
-  event.duration = now - slot.idle_since;
-  options_.trace->record(std::move(event));
+  trace_memory(now);
 }
 
 std::string Coordinator::describe(const JobRecord& record, const Unit& unit,

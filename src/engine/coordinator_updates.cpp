@@ -265,16 +265,4 @@ void Coordinator::handle(TieUpdated& message) {
   if (tie.moments.valid()) store_->end_host_write(tie.moments);
 }
 
-void Coordinator::trace_task(const char* track, const char* category, const std::string& name,
-                             Nanoseconds start) {
-  if (!options_.trace->enabled()) return;
-  TraceEvent event;
-  event.track = track;
-  event.category = category;
-  event.name = name;
-  event.start = start;
-  event.duration = options_.clock->now() - start;
-  options_.trace->record(std::move(event));
-}
-
 }  // namespace hydra

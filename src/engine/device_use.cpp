@@ -2,13 +2,16 @@
 
 namespace hydra {
 
-void DeviceUse::enter(std::size_t device, Activity activity, Nanoseconds now) {
+std::optional<DeviceUse::Ended> DeviceUse::enter(std::size_t device, Activity activity,
+                                                 Nanoseconds now) {
   MutexLock lock(mutex_);
   Present& present = devices_.at(device);
-  if (present.activity == activity) return;
+  if (present.activity == activity) return std::nullopt;
+  const Ended ended{present.activity, present.since};
   present.spent[static_cast<std::size_t>(present.activity)] += now - present.since;
   present.activity = activity;
   present.since = now;
+  return ended;
 }
 
 DeviceUse::Spent DeviceUse::spent(std::size_t device, Nanoseconds now) const {

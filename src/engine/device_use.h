@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "hydra/core/clock.h"
@@ -27,8 +28,14 @@ class DeviceUse {
 
   DeviceUse(std::size_t devices, Nanoseconds now) : devices_(devices, {Activity::kIdle, now, {}}) {}
 
-  /// From `now` on the device does this.
-  void enter(std::size_t device, Activity activity, Nanoseconds now);
+  /// What a device did, and since when, until it began something else.
+  struct Ended {
+    Activity activity;
+    Nanoseconds since;
+  };
+
+  /// From `now` on the device does this; returns what has ended, unless it goes on.
+  std::optional<Ended> enter(std::size_t device, Activity activity, Nanoseconds now);
   Spent spent(std::size_t device, Nanoseconds now) const;
 
  private:

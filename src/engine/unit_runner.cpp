@@ -420,6 +420,23 @@ void call_when_fired(const std::vector<Event>& events,
   events.back().then([events, callback] { callback(first_failure(events)); });
 }
 
+void trace_unit(const Device& device, const UnitCommand& command, const UnitOutcome& outcome,
+                Nanoseconds start, TraceSink& trace) {
+  TraceEvent event;
+  event.track = device.name() + " compute";
+  for (const std::int64_t flow : command.flows) {
+    trace.record(flow_event(TraceEvent::Kind::kFlowEnd, event.track, start, flow));
+  }
+  event.category = "unit";
+  event.name = command.label;
+  event.start = start;
+  event.duration = outcome.compute;
+  event.arguments = {{"step", std::to_string(command.step)},
+                     {"reason", command.reason},
+                     {"outcome", outcome.failure ? "failed" : "done"}};
+  trace.record(std::move(event));
+}
+
 }  // namespace
 
 void require_finite_norm(double norm, std::int64_t step) {
@@ -445,17 +462,7 @@ void run_unit(Device& device, const UnitCommand& command, const UnitCallbacks& c
     }
   }
   run.outcome().compute = clock.now() - start;
-  if (trace.enabled()) {
-    TraceEvent event;
-    event.track = device.name() + " compute";
-    event.category = "unit";
-    event.name = command.label;
-    event.start = start;
-    event.duration = run.outcome().compute;
-    event.arguments = {{"step", std::to_string(command.step)},
-                       {"outcome", run.outcome().failure ? "failed" : "done"}};
-    trace.record(std::move(event));
-  }
+  if (trace.enabled()) trace_unit(device, command, run.outcome(), start, trace);
   const bool failed = run.outcome().failure != nullptr;
   callbacks.computed(std::move(run.outcome()));
   if (failed) return;

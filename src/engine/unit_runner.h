@@ -34,7 +34,9 @@ struct ResidentUpdate {
 /// memory by a claim, the host memory by the job's step.
 struct UnitCommand {
   JobId job;
-  std::string label;  ///< "job-2 forward shard 3", for traces
+  std::string label;                ///< "job-2 forward shard 3", for traces
+  std::string reason;               ///< why it was chosen, for traces
+  std::vector<std::int64_t> flows;  ///< of the copies that were fetched for it, for traces
   Unit unit;
   std::int64_t step = 0;
   std::uint64_t seed = 0;

@@ -1,6 +1,7 @@
 #include "residency/device_copies.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "hydra/core/check.h"
 #include "hydra/core/error.h"
@@ -95,6 +96,11 @@ void DeviceCopies::let_go(PartId id, DeviceId device) {
 
 std::byte* DeviceCopies::data(PartId id, DeviceId device) {
   return part(id).copies.at(device).buffer.data();
+}
+
+std::int64_t DeviceCopies::take_flow(PartId id, DeviceId device) {
+  Copy& copy = part(id).copies.at(device);
+  return std::exchange(copy.used, true) ? 0 : copy.name;
 }
 
 void DeviceCopies::written(PartId id, DeviceId device, const std::string& label) {
@@ -315,14 +321,16 @@ void DeviceCopies::start_load(PartId id, DeviceId device_id, Copy& copy) {
     watch(failed, id, device_id);
     return;
   }
-  watch(target.upload().copy(copy.buffer.data(), homes_.data(id), size), id, device_id);
+  const CopyNote note{homes_.label(id), copy.name};
+  watch(target.upload().copy(copy.buffer.data(), homes_.data(id), size, note), id, device_id);
 }
 
 void DeviceCopies::start_write_back(PartId id, DeviceId device_id, Copy& copy) {
   copy.state = State::kLeaving;
   ++counters_.write_backs;
-  watch(device(device_id).download().copy(homes_.data(id), copy.buffer.data(), part(id).size), id,
-        device_id);
+  const CopyNote note{homes_.label(id), 0};
+  watch(device(device_id).download().copy(homes_.data(id), copy.buffer.data(), part(id).size, note),
+        id, device_id);
 }
 
 void DeviceCopies::finish(const TransferDone& done, const std::string& label) {

@@ -41,6 +41,8 @@ class DeviceCopies {
   bool ready(PartId part, DeviceId device) const;
   void let_go(PartId part, DeviceId device);
   std::byte* data(PartId part, DeviceId device);
+  /// The flow of a copy that nobody has used since it was loaded, for traces; else 0.
+  std::int64_t take_flow(PartId part, DeviceId device);
   /// Makes a held copy the only current one. `label` is for the message when others are held.
   void written(PartId part, DeviceId device, const std::string& label);
 
@@ -75,6 +77,7 @@ class DeviceCopies {
     State state = State::kFetching;
     bool dirty = false;
     bool outdated = false;  // still loading, though the part has been written elsewhere meanwhile
+    bool used = false;      // a unit has been given it since it was loaded
     int claims = 0;
     Hold name = 0;
     std::optional<HomeStore::PinId> pin;  // what a transfer reads or writes, or waits for

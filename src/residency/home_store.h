@@ -81,6 +81,7 @@ class HomeStore {
   /// Takes a part in, with its bytes. Errors: StorageError when `on_storage` and the drives are
   /// full.
   void add(PartId part, const std::string& label, HostBuffer bytes, bool on_storage);
+  const std::string& label(PartId part) const { return home(part).label; }
   /// Forgets a part; no pin may hold it and no I/O of it be under way.
   void remove(PartId part);
   /// The same, and returns its bytes. Only of a host-homed part, or of a pin that is ready.

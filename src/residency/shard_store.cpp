@@ -204,6 +204,16 @@ std::byte* ShardStore::device_data(ClaimId id, PartId part) {
   return impl_->copies.data(part, impl_->claim(id).device);
 }
 
+std::vector<std::int64_t> ShardStore::take_flows(ClaimId id) {
+  const Claim& claim = impl_->claim(id);
+  std::vector<std::int64_t> flows;
+  for (const PartId part : claim.parts) {
+    const std::int64_t flow = impl_->copies.take_flow(part, claim.device);
+    if (flow != 0) flows.push_back(flow);
+  }
+  return flows;
+}
+
 void ShardStore::mark_written(ClaimId id, PartId part) {
   impl_->copies.written(part, impl_->claim(id).device, impl_->part(part).label);
   impl_->copies.progress();

@@ -15,8 +15,11 @@ TEST(DeviceUseTest, CountsEachActivityAndTheOneAtWork) {
   DeviceUse use(2, Nanoseconds(10));
   use.enter(1, Activity::kBusy, Nanoseconds(15));
   use.enter(1, Activity::kTransfer, Nanoseconds(40));
-  use.enter(1, Activity::kTransfer, Nanoseconds(45));  // nothing new
-  use.enter(1, Activity::kBusy, Nanoseconds(50));
+  EXPECT_FALSE(use.enter(1, Activity::kTransfer, Nanoseconds(45))) << "nothing new";
+  const auto ended = use.enter(1, Activity::kBusy, Nanoseconds(50));
+  ASSERT_TRUE(ended);
+  EXPECT_EQ(ended->activity, Activity::kTransfer);
+  EXPECT_EQ(ended->since, Nanoseconds(40));
   const auto spent = use.spent(1, Nanoseconds(100));
   EXPECT_EQ(spent_on(spent, Activity::kIdle), Nanoseconds(5));
   EXPECT_EQ(spent_on(spent, Activity::kBusy), Nanoseconds(75));

@@ -24,6 +24,20 @@ struct TraceEvent {
   std::vector<std::pair<std::string, std::string>> arguments;
 };
 
+/// Makes one end of a flow, an arrow from the span at the start's time and track to the one at the
+/// end's.
+inline TraceEvent flow_event(TraceEvent::Kind end, std::string track, Nanoseconds time,
+                             std::int64_t flow) {
+  TraceEvent event;
+  event.kind = end;
+  event.track = std::move(track);
+  event.category = "flow";  // viewers join ends of one category, name and number
+  event.name = "use";
+  event.start = time;
+  event.flow = flow;
+  return event;
+}
+
 /// Receives trace events. Thread safety: thread-safe. Blocks: briefly, on a leaf lock.
 class TraceSink {
  public:

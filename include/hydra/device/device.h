@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -13,6 +14,12 @@ namespace hydra {
 
 class Device;
 
+/// What a copy is called in a trace.
+struct CopyNote {
+  std::string name;       ///< "job-2 shard 3 parameters"; empty: its size
+  std::int64_t flow = 0;  ///< starts the flow of this number, which its reader ends; 0: none
+};
+
 /// Operations on one device in the order in which they are given.
 ///
 /// Lifetime: belongs to its device. Thread safety: thread-safe; the order between threads is the
@@ -24,7 +31,10 @@ class Stream {
   /// Copies `bytes` from `source` to `target` once everything before it in the stream is done.
   /// Both ranges stay untouched by others until the returned event, which carries this copy's own
   /// failure, has fired. A failed copy leaves `target` undefined; the stream goes on.
-  virtual Event copy(void* target, const void* source, Bytes bytes) = 0;
+  virtual Event copy(void* target, const void* source, Bytes bytes, CopyNote note) = 0;
+  Event copy(void* target, const void* source, Bytes bytes) {
+    return copy(target, source, bytes, CopyNote());
+  }
   /// Returns an event that fires when everything before it is done.
   virtual Event record() = 0;
   /// Holds the operations that follow until `event` has fired (whether or not with a failure).

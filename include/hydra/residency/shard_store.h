@@ -142,6 +142,8 @@ class ShardStore {
   void close_claim(ClaimId claim);
   /// The device memory of a part of a ready claim.
   std::byte* device_data(ClaimId claim, PartId part);
+  /// The flows of a ready claim's copies that it is the first to use, for traces (CopyNote::flow).
+  std::vector<std::int64_t> take_flows(ClaimId claim);
   /// Says that the claim's device has written the part: its copy is the only current one.
   void mark_written(ClaimId claim, PartId part);
 
