@@ -73,6 +73,8 @@ hydra::RuntimeOptions make_runtime(const Options& options,
   runtime.threads_per_device = options.threads;
   runtime.policy = hydra::make_policy(options.policy);
   runtime.trace = std::move(trace);
+  runtime.metrics_file = options.metrics;
+  runtime.tensorboard_directory = options.tensorboard;
   return runtime;
 }
 

@@ -66,6 +66,9 @@ void declare(CLI::App& app, Options& options, Raw& raw) {
       ->capture_default_str();
   app.add_option("--json", options.json, "Write a summary for machines to this file");
   app.add_option("--trace", options.trace, "Write a Chrome/Perfetto trace to this file");
+  app.add_option("--metrics", options.metrics, "Append a JSON line per job and step to this file");
+  app.add_option("--tensorboard", options.tensorboard,
+                 "Write TensorBoard event files below this directory");
   app.add_flag("--plan", options.plan_only, "Print the plan and stop");
   app.add_flag("--quiet", options.quiet, "No progress, only the table at the end");
 }

@@ -30,6 +30,8 @@ struct Options {
   std::uint64_t seed = 1;
   std::string json;
   std::string trace;
+  std::string metrics;
+  std::string tensorboard;
   bool plan_only = false;
   bool quiet = false;
 };
