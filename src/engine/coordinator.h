@@ -223,16 +223,20 @@ class Coordinator {
   void remove_ended_jobs();
   bool can_be_removed(const JobRecord& job) const;
 
-  // Units on devices (coordinator_units.cpp).
+  // Which unit a device runs next (coordinator_schedule.cpp).
   void schedule();
   void serve(Slot& slot);
   bool serve_pilot(Slot& slot);
   void choose_next(Slot& slot);
   void give_up_next(Slot& slot);
+  void steal_for(Slot& slot);
   bool claimable(const JobRecord& job, const Slot& slot) const;
   bool runnable(const JobRecord& job) const;
   bool may_run_on(const JobRecord& job, const Slot& slot) const;
   JobView view_of(const JobRecord& job, const Slot& slot) const;
+  double next_use(PartId part) const;
+
+  // Units on devices (coordinator_units.cpp).
   bool try_dispatch(Slot& slot);
   void dispatch(Slot& slot, Reservation workspace);
   std::shared_ptr<UnitCommand> make_command(JobRecord& job, const Assignment& assignment);
@@ -240,12 +244,10 @@ class Coordinator {
   Bytes draining_bytes(const InFlight& flight);
   void unit_failed(JobRecord& job, const InFlight& flight);
   void resident_step_done(JobRecord& job, const InFlight& flight);
-  void steal_for(Slot& slot);
   Activity activity_of(const Slot& slot) const;
   void account_for_devices();
   std::string describe(const JobRecord& job, const Unit& unit, std::int64_t step) const;
   void finish_if_landed(UnitId unit);
-  double next_use(PartId part) const;
 
   // Steps (coordinator_steps.cpp).
   void begin_steps();
