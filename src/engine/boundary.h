@@ -15,8 +15,9 @@ namespace hydra {
 
 /// The tensors that pass one shard border for one micro-batch, in host memory.
 ///
-/// Written by the unit that emits them, read by the units that take them in; the coordinator hands
-/// a slot over between units, so that no two threads touch it at once.
+/// Written by the unit that emits them, read by the units that take them in once they have arrived:
+/// a reader may be at work on earlier micro-batches meanwhile. The coordinator lets nobody read
+/// what is to be written anew.
 class BoundarySlot {
  public:
   /// What one tensor of the border is at this micro-batch.
@@ -37,11 +38,17 @@ class BoundarySlot {
   /// Errors: DataError when they are larger than the slot: a later batch outgrew the first.
   void describe(const std::vector<at::Tensor>& tensors, const std::vector<bool>& differentiable);
   const std::vector<Entry>& entries() const { return entries_; }
+  /// Says that a unit will fill the slot, and returns what that unit fires once it has, or has
+  /// failed.
+  Event expect() { return arrived_ = Event::pending(); }
+  /// Fires when the tensors are there, with the failure of the unit that was to bring them.
+  const Event& arrived() const { return arrived_; }
   std::byte* data(const Entry& entry) const { return memory_.data() + entry.offset.size(); }
 
  private:
   HostBuffer memory_;
   std::vector<Entry> entries_;
+  Event arrived_;
 };
 
 /// Returns what a slot for these tensors must hold.

@@ -104,6 +104,9 @@ class Coordinator {
     UnitId unit;
     std::shared_ptr<UnitOutcome> outcome;
   };
+  struct UnitBegan {
+    UnitId unit;
+  };
   struct UnitEmitted {
     UnitId unit;
     std::exception_ptr failure;
@@ -148,14 +151,15 @@ class Coordinator {
     JobId job;
   };
   struct Stop {};
-  using Message =
-      std::variant<Submit, Cancel, Pilot, PilotDone, Initialised, BatchReady, TransferDone,
-                   UnitComputed, UnitEmitted, UnitDrained, TieCombined, ShardUpdated, TieUpdated,
-                   StepTold, GradientsEdited, Sealed, MemoryReleased, LoaderClosed, Stop>;
+  using Message = std::variant<Submit, Cancel, Pilot, PilotDone, Initialised, BatchReady,
+                               TransferDone, UnitComputed, UnitBegan, UnitEmitted, UnitDrained,
+                               TieCombined, ShardUpdated, TieUpdated, StepTold, GradientsEdited,
+                               Sealed, MemoryReleased, LoaderClosed, Stop>;
 
   /// A unit that a device will run next: its parts are on their way.
   struct Assignment {
     JobId job;
+    std::size_t index = 0;  ///< in the job's program
     Unit unit;
     ShardStore::ClaimId claim = 0;
     std::string_view reason;
@@ -170,16 +174,23 @@ class Coordinator {
     bool piloting = false;
     std::int64_t in_flight = 0;  ///< units with bytes on the device
   };
+  /// What a policy chose, and why.
+  struct Choice {
+    JobRecord* job = nullptr;
+    std::string_view reason;
+  };
   /// A unit from its dispatch until nothing of it is under way.
   struct InFlight {
     JobId job;
     DeviceId device;
+    std::size_t index = 0;  ///< in the job's program
     Unit unit;
     std::int64_t step = 0;
     ShardStore::ClaimId claim = 0;
     Reservation workspace;
     std::shared_ptr<UnitCommand> command;
     std::shared_ptr<UnitOutcome> outcome;
+    bool begun = false;  ///< its first micro-batch has been handed on
     bool emitted = false;
     bool drained = false;
   };
@@ -196,6 +207,7 @@ class Coordinator {
   void handle(BatchReady& message);
   void handle(TransferDone& message);
   void handle(UnitComputed& message);
+  void handle(UnitBegan& message);
   void handle(UnitEmitted& message);
   void handle(UnitDrained& message);
   void handle(TieCombined& message);
@@ -228,10 +240,20 @@ class Coordinator {
   void serve(Slot& slot);
   bool serve_pilot(Slot& slot);
   void choose_next(Slot& slot);
+  std::optional<Choice> choose_among(const Slot& slot,
+                                     const std::vector<JobRecord*>& candidates) const;
+  void claim(Slot& slot, JobRecord& job, std::string_view reason);
   void give_up_next(Slot& slot);
+  void give_up_from(JobRecord& job, std::size_t first);
   void steal_for(Slot& slot);
+  void roll_on(Slot& slot);
   bool claimable(const JobRecord& job, const Slot& slot) const;
-  bool runnable(const JobRecord& job) const;
+  bool can_roll(const JobRecord& job, const Slot& slot) const;
+  std::size_t next_to_roll(const JobRecord& job, const Slot& slot) const;
+  std::size_t first_claimed_ahead(const JobRecord& job) const;
+  std::int64_t micro_batches(const JobRecord& job) const;
+  bool parameters_settled(const JobRecord& job, const Unit& unit) const;
+  bool may_start(const Assignment& next) const;
   bool may_run_on(const JobRecord& job, const Slot& slot) const;
   JobView view_of(const JobRecord& job, const Slot& slot) const;
   double next_use(PartId part) const;
@@ -242,10 +264,13 @@ class Coordinator {
   std::shared_ptr<UnitCommand> make_command(JobRecord& job, const Assignment& assignment);
   void add_resident_update(JobRecord& job, const Assignment& assignment, UnitCommand& command);
   Bytes draining_bytes(const InFlight& flight);
+  void land(JobRecord& job, UnitId unit);
+  void rewind(JobRecord& job, std::size_t unit);
   void unit_failed(JobRecord& job, const InFlight& flight);
   void resident_step_done(JobRecord& job, const InFlight& flight);
   Activity activity_of(const Slot& slot) const;
   void account_for_devices();
+  void account_for(const Slot& slot, Activity activity, Nanoseconds now);
   std::string describe(const JobRecord& job, const Unit& unit, std::int64_t step) const;
   void finish_if_landed(UnitId unit);
 

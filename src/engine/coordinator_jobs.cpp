@@ -191,7 +191,7 @@ void Coordinator::close_loader(JobRecord& record) {
 void Coordinator::seal_if_done(JobRecord& record) {
   if (!record.active || record.ending) return;
   if (record.step < record.end_step || waits_for_callback(record)) return;
-  if (record.updates_outstanding > 0 || record.undrained > 0 || record.flying) return;
+  if (record.updates_outstanding > 0 || record.undrained > 0 || !record.flying.empty()) return;
   record.active = false;
   record.sealing = true;
   close_loader(record);

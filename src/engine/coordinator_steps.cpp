@@ -39,7 +39,7 @@ void Coordinator::begin_steps() {
 void Coordinator::begin_steps_in_turn() {
   std::vector<JobRecord*> at_border;
   for (auto& [id, record] : jobs_) {
-    if (record->active && !record->step_begun && !record->flying &&
+    if (record->active && !record->step_begun && record->flying.empty() &&
         record->step < record->end_step) {
       at_border.push_back(record.get());
     }
@@ -135,7 +135,7 @@ void Coordinator::release_step_memory(JobRecord& record) {
 }
 
 void Coordinator::advance(JobRecord& record) {
-  if (record.next_unit < record.program.size()) return;
+  if (record.next_unit < record.program.size() || !record.flying.empty()) return;
   end_step(record);
 }
 

@@ -15,7 +15,7 @@ bool Coordinator::try_dispatch(Slot& slot) {
   slot.next->loaded = store_->advance(slot.next->claim) == ShardStore::ClaimState::kReady;
   if (slot.running) return false;
   JobRecord& record = job(slot.next->job);
-  if (!slot.next->loaded || !runnable(record)) return false;
+  if (!slot.next->loaded || !may_start(*slot.next)) return false;
   if (record.retry_alone) {
     store_->clear_device(slot.id);
     if (slot.in_flight > 0) return false;
@@ -42,14 +42,15 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   InFlight flight;
   flight.job = record.id;
   flight.device = slot.id;
+  flight.index = assignment.index;
   flight.unit = assignment.unit;
   flight.step = record.step;
   flight.claim = assignment.claim;
   flight.workspace = std::move(workspace);
   flight.command = make_command(record, assignment);
-  record.claimed = false;
-  record.flying = true;
-  record.flying_on = slot.id;
+  --record.claims;
+  record.flying.push_back(id);
+  record.shards[index_of(assignment.unit.shard)].at_work = true;
   record.last_device = slot.id;
   ++record.next_unit;
   ++record.units_served;
@@ -63,6 +64,10 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   };
   callbacks.emitted = [this, id](std::exception_ptr failure) { post(UnitEmitted{id, failure}); };
   callbacks.drained = [this, id](std::exception_ptr failure) { post(UnitDrained{id, failure}); };
+  if (!flight.command->arrivals.empty()) {  // fires last of all if the unit fails
+    flight.command->arrivals.front().then([inbox = inbox_, id] { inbox->push(UnitBegan{id}); });
+  }
+  account_for(slot, Activity::kBusy, options_.clock->now());
   slot.device->submit([this, device = slot.device, command = flight.command, callbacks] {
     run_unit(*device, *command, callbacks, *options_.clock, *options_.trace);
   });
@@ -110,6 +115,11 @@ std::shared_ptr<UnitCommand> Coordinator::make_command(JobRecord& record,
   if (!forward && assignment.unit.shard > prepared.first_trainable) {
     command->input_gradients = &memory.gradients[s - 1];
   }
+  const auto emits = forward ? command->outputs : command->input_gradients;
+  const std::int64_t count = emits != nullptr ? micro_batches(record) : 0;
+  for (std::int64_t m = 0; m < count; ++m) {
+    command->arrivals.push_back((*emits)[index_of(m)].expect());
+  }
   command->buffers_before = shard.buffers[record.present_buffers].data();
   if (assignment.unit.kind != UnitKind::kBackward) {
     command->buffers_after = shard.buffers[1 - record.present_buffers].data();
@@ -120,6 +130,11 @@ std::shared_ptr<UnitCommand> Coordinator::make_command(JobRecord& record,
   }
   if (prepared.plan.fits_device) add_resident_update(record, assignment, *command);
   return command;
+}
+
+std::int64_t Coordinator::micro_batches(const JobRecord& record) const {
+  const std::int64_t size = record.prepared->micro_batch_size;
+  return (record.batch->rows + size - 1) / size;
 }
 
 void Coordinator::add_resident_update(JobRecord& record, const Assignment& assignment,
@@ -148,10 +163,12 @@ void Coordinator::handle(UnitComputed& message) {
   JobRecord& record = job(flight.job);
   device.running.reset();
   flight.outcome = message.outcome;
+  record.shards[index_of(flight.unit.shard)].at_work = false;
+  use_.waited(index_of(flight.device.value()), flight.outcome->waited);
   if (flight.outcome->failure != nullptr) {
     store_->close_claim(flight.claim);
     unit_failed(record, flight);
-    record.flying = false;
+    land(record, message.unit);
     --record.in_flight;
     --device.in_flight;
     in_flight_.erase(message.unit);
@@ -160,7 +177,7 @@ void Coordinator::handle(UnitComputed& message) {
   record.retry_alone = false;
   record.transfer_retries = 0;
   record.loss += flight.outcome->loss;
-  record.times.observe(record.next_unit - 1, flight.outcome->compute);
+  record.times.observe(flight.index, flight.outcome->compute);
   if (flight.command->resident) resident_step_done(record, flight);
   store_->close_claim(flight.claim);
   const Bytes draining = draining_bytes(flight);
@@ -169,10 +186,28 @@ void Coordinator::handle(UnitComputed& message) {
   }
 }
 
-// Restartable: nothing of a failed unit became visible. Out of memory is tried once more, alone.
+// Nothing more of the unit is to come that another one could wait for.
+void Coordinator::land(JobRecord& record, UnitId unit) {
+  std::erase(record.flying, unit);
+  if (record.flying.empty()) record.rewinding = false;
+}
+
+// Units that have come after it already are failing for want of what it was to hand on.
+void Coordinator::rewind(JobRecord& record, std::size_t unit) {
+  give_up_from(record, 0);
+  record.next_unit = std::min(record.next_unit, unit);
+  record.rewinding = true;
+}
+
+// Restartable: nothing of a failed unit became visible, but to units that fail with it. Out of
+// memory is tried once more, alone.
 void Coordinator::unit_failed(JobRecord& record, const InFlight& flight) {
   if (flight.unit.kind != UnitKind::kForward) --record.undrained;
   if (record.ending) return;
+  if (flight.outcome->superseded) {
+    rewind(record, flight.index);
+    return;
+  }
   bool out_of_memory = false;
   try {
     std::rethrow_exception(flight.outcome->failure);
@@ -188,10 +223,7 @@ void Coordinator::unit_failed(JobRecord& record, const InFlight& flight) {
                                             message_of(flight.outcome->failure) +
                                             "; trying once more with the device to itself");
   record.retry_alone = true;
-  for (Slot& other : slots_) {
-    if (other.next && other.next->job == record.id) give_up_next(other);
-  }
-  --record.next_unit;
+  rewind(record, flight.index);
 }
 
 void Coordinator::resident_step_done(JobRecord& record, const InFlight& flight) {
@@ -229,11 +261,16 @@ Bytes Coordinator::draining_bytes(const InFlight& flight) {
   return shard.input + shard.buffers + gradients;
 }
 
+void Coordinator::handle(UnitBegan& message) {
+  const auto flight = in_flight_.find(message.unit);
+  if (flight != in_flight_.end()) flight->second.begun = true;
+}
+
 void Coordinator::handle(UnitEmitted& message) {
   InFlight& flight = in_flight_.at(message.unit);
   JobRecord& record = job(flight.job);
   flight.emitted = true;
-  record.flying = false;
+  land(record, message.unit);
   if (message.failure != nullptr) end(record, JobState::kFailed, message.failure);
   if (!record.ending) advance(record);
   finish_if_landed(message.unit);
@@ -273,11 +310,13 @@ Activity Coordinator::activity_of(const Slot& slot) const {
 
 void Coordinator::account_for_devices() {
   const Nanoseconds now = options_.clock->now();
-  for (std::size_t device = 0; device < slots_.size(); ++device) {
-    const auto ended = use_.enter(device, activity_of(slots_[device]), now);
-    if (ended) trace_wait(slots_[device], *ended, now);
-  }
+  for (const Slot& slot : slots_) account_for(slot, activity_of(slot), now);
   trace_memory(now);
+}
+
+void Coordinator::account_for(const Slot& slot, Activity activity, Nanoseconds now) {
+  const auto ended = use_.enter(index_of(slot.id.value()), activity, now);
+  if (ended) trace_wait(slot, *ended, now);
 }
 
 std::string Coordinator::describe(const JobRecord& record, const Unit& unit,

@@ -14,6 +14,13 @@ std::optional<DeviceUse::Ended> DeviceUse::enter(std::size_t device, Activity ac
   return ended;
 }
 
+void DeviceUse::waited(std::size_t device, Nanoseconds time) {
+  MutexLock lock(mutex_);
+  Spent& spent = devices_.at(device).spent;
+  spent[static_cast<std::size_t>(Activity::kBusy)] -= time;
+  spent[static_cast<std::size_t>(Activity::kUnit)] += time;
+}
+
 DeviceUse::Spent DeviceUse::spent(std::size_t device, Nanoseconds now) const {
   MutexLock lock(mutex_);
   const Present& present = devices_.at(device);

@@ -36,6 +36,8 @@ class DeviceUse {
 
   /// From `now` on the device does this; returns what has ended, unless it goes on.
   std::optional<Ended> enter(std::size_t device, Activity activity, Nanoseconds now);
+  /// Of the time that was counted as busy, this was a wait for another unit.
+  void waited(std::size_t device, Nanoseconds time);
   Spent spent(std::size_t device, Nanoseconds now) const;
 
  private:

@@ -72,6 +72,7 @@ struct ShardRecord {
   HostBuffer buffers[2];
   std::vector<ParameterState> parameters;  ///< per FlatLayout::trainable entry
   std::int64_t settled = 0;                ///< how many steps' updates are done
+  bool at_work = false;                    ///< a unit is using `modules`
 
   HostBuffer gradients;
   std::vector<HostBuffer> tied_gradients;
@@ -139,11 +140,14 @@ struct JobRecord {
   std::optional<StepMemory> memory;
   std::shared_ptr<Batch> batch;
   int present_buffers = 0;  ///< which of ShardRecord::buffers holds the values of the step's start
-  std::size_t next_unit = 0;
-  bool claimed = false;  ///< its next unit is some device's next
-  bool flying = false;   ///< a unit has been dispatched and has not emitted yet
-  DeviceId flying_on;
+  std::size_t next_unit = 0;         ///< the first one that has not been dispatched
+  std::size_t claims = 0;            ///< how many from `next_unit` on are devices' next
+  std::vector<std::int64_t> flying;  ///< units dispatched that have not emitted all, in order
+  bool rewinding = false;  ///< a unit has to run again, once those that came after it have landed
   DeviceId last_device;
+
+  /// The first unit that is neither dispatched nor claimed.
+  std::size_t next_unclaimed() const { return next_unit + claims; }
   double loss = 0;
   double resident_norm = 0;  ///< of the gradient, when the device updates
 

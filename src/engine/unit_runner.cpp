@@ -33,18 +33,36 @@ float* floats(std::byte* base, Bytes offset) {
   return reinterpret_cast<float*>(base + offset.size());
 }
 
+void call_when_fired(const std::vector<Event>& events,
+                     const std::function<void(std::exception_ptr)>& callback) {
+  if (events.empty()) {
+    callback(nullptr);
+    return;
+  }
+  // Copies of one stream fire in order: with the last, all have fired.
+  events.back().then([events, callback] { callback(first_failure(events)); });
+}
+
+/// Tells those who wait for what a failed unit has not handed on that it never will.
+void fail_arrivals(const std::vector<Event>& arrivals, std::exception_ptr failure) {
+  for (const Event& arrival : arrivals) {
+    if (!arrival.fired()) arrival.fire(failure);
+  }
+}
+
 /// The course of one unit on the worker.
 class UnitRun {
  public:
-  UnitRun(Device& device, const UnitCommand& command) : device_(device), command_(command) {}
+  UnitRun(Device& device, const UnitCommand& command, const Clock& clock)
+      : device_(device), command_(command), clock_(clock) {}
 
   void compute() {
     prepare_memory();
     const std::int64_t count = micro_batches();
-    Staged next = stage(0);
+    std::optional<Staged> next;
     for (std::int64_t m = 0; m < count; ++m) {
-      Staged present = std::move(next);
-      if (m + 1 < count) next = stage(m + 1);
+      Staged present = next ? *std::exchange(next, std::nullopt) : stage(m);
+      if (m + 1 < count && arrived(m + 1)) next = stage(m + 1);
       await(present.uploads);
       switch (command_.unit.kind) {
         case UnitKind::kForward:
@@ -155,7 +173,37 @@ class UnitRun {
     return tensors;
   }
 
+  /// The slots that a micro-batch comes from; the batch's own tensors are always there.
+  std::vector<const BoundarySlot*> sources(std::int64_t m) const {
+    std::vector<const BoundarySlot*> slots;
+    const auto index = static_cast<std::size_t>(m);
+    if (command_.inputs != nullptr) slots.push_back(&(*command_.inputs)[index]);
+    if (command_.unit.kind == UnitKind::kBackward) {
+      slots.push_back(&(*command_.output_gradients)[index]);
+    }
+    return slots;
+  }
+
+  bool arrived(std::int64_t m) const {
+    const auto slots = sources(m);
+    return std::all_of(slots.begin(), slots.end(),
+                       [](const BoundarySlot* slot) { return slot->arrived().fired(); });
+  }
+
+  // The unit before this one may still be at work on it, on another device.
+  void await_arrival(std::int64_t m) {
+    const Nanoseconds start = clock_.now();
+    try {
+      for (const BoundarySlot* slot : sources(m)) slot->arrived().wait();
+    } catch (...) {
+      outcome_.superseded = true;
+      throw;
+    }
+    outcome_.waited += clock_.now() - start;
+  }
+
   Staged stage(std::int64_t m) {
+    await_arrival(m);
     Staged staged;
     const std::int64_t begin = m * command_.micro_batch_size;
     const std::int64_t end = std::min(begin + command_.micro_batch_size, command_.batch->rows);
@@ -205,7 +253,7 @@ class UnitRun {
     at::NoGradGuard not_recording;
     Tensors outputs = run_layers(m, staged);
     staged.inputs.clear();
-    emit((*command_.outputs)[static_cast<std::size_t>(m)], std::move(outputs));
+    emit(m, (*command_.outputs)[static_cast<std::size_t>(m)], std::move(outputs));
   }
 
   void tail(std::int64_t m, Staged& staged) {
@@ -254,11 +302,11 @@ class UnitRun {
       gradients.push_back(input.defined() && input.requires_grad() ? input.grad() : at::Tensor());
     }
     staged.inputs.clear();
-    emit((*command_.input_gradients)[static_cast<std::size_t>(m)], std::move(gradients));
+    emit(m, (*command_.input_gradients)[static_cast<std::size_t>(m)], std::move(gradients));
   }
 
   /// Sends tensors to the host. At most one micro-batch is on its way at a time.
-  void emit(BoundarySlot& slot, Tensors tensors) {
+  void emit(std::int64_t m, BoundarySlot& slot, Tensors tensors) {
     for (at::Tensor& tensor : tensors) {
       if (tensor.defined()) tensor = tensor.detach().contiguous();
     }
@@ -275,6 +323,9 @@ class UnitRun {
       previous_emission_.push_back(event);
       emissions_.push_back(event);
     }
+    call_when_fired(previous_emission_,
+                    [arrival = command_.arrivals.at(static_cast<std::size_t>(m))](
+                        std::exception_ptr failure) { arrival.fire(failure); });
   }
 
   void emit_buffers() {
@@ -388,6 +439,7 @@ class UnitRun {
 
   Device& device_;
   const UnitCommand& command_;
+  const Clock& clock_;
   UnitOutcome outcome_;
   ShardMemory memory_;
   std::shared_ptr<GradientMemory> gradients_;  // shared with the copies that drain it
@@ -410,16 +462,6 @@ std::exception_ptr as_hydra_error(const std::string& label) {
   }
 }
 
-void call_when_fired(const std::vector<Event>& events,
-                     const std::function<void(std::exception_ptr)>& callback) {
-  if (events.empty()) {
-    callback(nullptr);
-    return;
-  }
-  // Copies of one stream fire in order: with the last, all have fired.
-  events.back().then([events, callback] { callback(first_failure(events)); });
-}
-
 void trace_unit(const Device& device, const UnitCommand& command, const UnitOutcome& outcome,
                 Nanoseconds start, TraceSink& trace) {
   TraceEvent event;
@@ -430,7 +472,7 @@ void trace_unit(const Device& device, const UnitCommand& command, const UnitOutc
   event.category = "unit";
   event.name = command.label;
   event.start = start;
-  event.duration = outcome.compute;
+  event.duration = outcome.compute + outcome.waited;
   event.arguments = {{"step", std::to_string(command.step)},
                      {"reason", command.reason},
                      {"outcome", outcome.failure ? "failed" : "done"}};
@@ -448,7 +490,7 @@ void require_finite_norm(double norm, std::int64_t step) {
 void run_unit(Device& device, const UnitCommand& command, const UnitCallbacks& callbacks,
               const Clock& clock, TraceSink& trace) {
   const Nanoseconds start = clock.now();
-  UnitRun run(device, command);
+  UnitRun run(device, command, clock);
   try {
     run.compute();
   } catch (...) {
@@ -461,11 +503,16 @@ void run_unit(Device& device, const UnitCommand& command, const UnitCallbacks& c
     } catch (...) {  // only held memory, and the next backward releases it
     }
   }
-  run.outcome().compute = clock.now() - start;
+  run.outcome().compute = clock.now() - start - run.outcome().waited;
   if (trace.enabled()) trace_unit(device, command, run.outcome(), start, trace);
-  const bool failed = run.outcome().failure != nullptr;
+  // Kept: once the coordinator knows of a failure, nothing else of the unit needs to live.
+  const std::exception_ptr failure = run.outcome().failure;
+  const std::vector<Event> arrivals = command.arrivals;
   callbacks.computed(std::move(run.outcome()));
-  if (failed) return;
+  if (failure != nullptr) {
+    fail_arrivals(arrivals, failure);
+    return;
+  }
   call_when_fired(run.emissions(), callbacks.emitted);
   call_when_fired(run.drains(), callbacks.drained);
 }

@@ -50,6 +50,8 @@ struct UnitCommand {
   std::vector<BoundarySlot>* outputs = nullptr;           ///< forward
   std::vector<BoundarySlot>* output_gradients = nullptr;  ///< backward
   std::vector<BoundarySlot>* input_gradients = nullptr;   ///< tail and backward; null: not needed
+  /// Per micro-batch, fired when what the unit hands on has arrived; empty: it hands nothing on.
+  std::vector<Event> arrivals;
 
   /// Whether each output tensor carries a gradient, as the pilot saw it; forward alone.
   std::vector<bool> output_differentiable;
@@ -65,12 +67,14 @@ struct UnitCommand {
 /// What a unit gave, apart from the bytes.
 struct UnitOutcome {
   std::exception_ptr failure;
+  bool superseded = false;          ///< it failed because the unit before it did
   double loss = 0;                  ///< tail alone
   double gradient_norm = 0;         ///< resident updates alone
   std::vector<bool> touched;        ///< per FlatLayout::trainable entry
   std::vector<bool> touched_tied;   ///< per FlatLayout::tied entry
   std::vector<double> square_sums;  ///< per FlatLayout::trainable entry; 0 when untouched
-  Nanoseconds compute{0};
+  Nanoseconds compute{0};           ///< the worker's time, without `waited`
+  Nanoseconds waited{0};            ///< for micro-batches of the unit before it
 };
 
 /// Called as a unit goes on, on the device's worker or copy threads; brief, never throwing.
