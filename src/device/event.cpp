@@ -14,6 +14,7 @@ struct Event::State {
   std::atomic<bool> fired{false};
   std::exception_ptr failure;  // written once, before `fired`
   std::vector<Callback> callbacks HYDRA_GUARDED_BY(mutex);
+  bool calling HYDRA_GUARDED_BY(mutex) = false;  // it has fired and goes through `callbacks`
 };
 
 bool Event::fired() const noexcept { return state_ == nullptr || state_->fired.load(); }
@@ -22,7 +23,9 @@ void Event::wait() const {
   if (state_ == nullptr) return;
   {
     MutexLock lock(state_->mutex);
-    while (!state_->fired.load()) state_->fired_condition.wait(state_->mutex);
+    while (!state_->fired.load() || state_->calling) {
+      state_->fired_condition.wait(state_->mutex);
+    }
   }
   if (state_->failure != nullptr) std::rethrow_exception(state_->failure);
 }
@@ -34,7 +37,7 @@ std::exception_ptr Event::failure() const noexcept {
 void Event::then(Callback callback) const {
   if (state_ != nullptr) {
     MutexLock lock(state_->mutex);
-    if (!state_->fired.load()) {
+    if (!state_->fired.load() || state_->calling) {
       state_->callbacks.push_back(std::move(callback));
       return;
     }
@@ -45,15 +48,27 @@ void Event::then(Callback callback) const {
 Event Event::pending() { return Event(std::make_shared<State>()); }
 
 void Event::fire(std::exception_ptr failure) const {
+  const std::shared_ptr<State> state = state_;  // a callback may drop the last event
   std::vector<Callback> callbacks;
   {
-    MutexLock lock(state_->mutex);
-    state_->failure = std::move(failure);
-    state_->fired.store(true);
-    callbacks.swap(state_->callbacks);
+    MutexLock lock(state->mutex);
+    state->failure = std::move(failure);
+    state->calling = true;
+    state->fired.store(true);
   }
-  state_->fired_condition.notify_all();
-  for (const Callback& callback : callbacks) callback();
+  while (true) {
+    {
+      MutexLock lock(state->mutex);
+      callbacks.swap(state->callbacks);
+      if (callbacks.empty()) {
+        state->calling = false;
+        break;
+      }
+    }
+    for (const Callback& callback : callbacks) callback();
+    callbacks.clear();
+  }
+  state->fired_condition.notify_all();
 }
 
 std::exception_ptr first_failure(std::span<const Event> events) noexcept {

@@ -106,6 +106,7 @@ void Coordinator::take_messages() {
     while (auto more = inbox_->try_pop()) {
       std::visit([this](auto& content) { handle(content); }, *more);
     }
+    message.reset();  // what it held is given back before anybody learns that a job has ended
     start_updates();
     remove_ended_jobs();
     schedule();

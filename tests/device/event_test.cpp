@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -86,6 +87,25 @@ TEST(EventTest, WaitersAndCallbacksOfManyThreadsAllSeeItFireOnce) {
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(calls, 3);
   }
+}
+
+TEST(EventTest, ACallbackGivenWhileOthersAreCalledComesAfterThem) {
+  const Event event = Event::pending();
+  std::promise<void> first_runs;
+  std::promise<void> second_is_given;
+  std::vector<int> order;
+  event.then([&] {
+    first_runs.set_value();
+    second_is_given.get_future().wait();
+    order.push_back(1);
+  });
+  std::thread stream([&] { event.fire(nullptr); });
+  first_runs.get_future().wait();
+  event.then([&] { order.push_back(2); });
+  second_is_given.set_value();
+  event.wait();
+  EXPECT_EQ(order, (std::vector<int>{1, 2})) << "and whoever has waited finds them done";
+  stream.join();
 }
 
 }  // namespace

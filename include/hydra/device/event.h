@@ -18,13 +18,14 @@ class Event {
   Event() = default;
 
   bool fired() const noexcept;
-  /// Waits until it fires and rethrows the failure of the operation that it stands for.
-  /// Blocks: until fired.
+  /// Waits until it has fired and called its callbacks, and rethrows the failure of the operation
+  /// that it stands for. Blocks: until then.
   void wait() const;
   /// The failure of the operation that it stands for, once fired; null when there was none.
   std::exception_ptr failure() const noexcept;
-  /// Calls `callback` once: on the stream's thread when it fires, or at once if it has fired.
-  /// The callback must be brief, must not throw, and must not call the device.
+  /// Calls `callback` once, after those that were given before it: on the stream's thread when it
+  /// fires, or at once if it has fired. The callback must be brief, must not throw, must not call
+  /// the device, and must not wait for this event.
   void then(Callback callback) const;
 
   /// Returns an event that has not fired, for implementations of devices.
