@@ -340,6 +340,10 @@ RunSummary Runtime::summary() const {
     const IoStats read = extents->stats(false);
     summary.links.push_back({"host to storage", written.bytes, seconds(written.busy)});
     summary.links.push_back({"storage to host", read.bytes, seconds(read.busy)});
+    summary.host_cache_budget = impl_->cache_budget.capacity();
+    summary.host_cache_peak = impl_->cache_budget.peak();
+    summary.storage_budget = impl_->coordinator->storage_budget()->capacity();
+    summary.storage_peak = impl_->coordinator->storage_budget()->peak();
   }
   summary.host_budget = impl_->host_budget.capacity();
   summary.host_peak = impl_->host_budget.peak();

@@ -224,6 +224,23 @@ TEST(StorageTest, WeightsStayUntilTheLastHandleGoesAndAreRefusedAfterTheRuntime)
             testing::fingerprint(each.expected.weights, *each.job.model));
 }
 
+TEST(StorageTest, PlanAndSummarySayWhatEachTierHolds) {
+  const Case& each = case_of("gpt2", true);
+  Runtime runtime(with_storage(test_runtime(1, each.device), each.cache));
+  const JobHandle handle = runtime.submit(each.job);
+  handle.get();
+  std::vector<std::string> layers;
+  for (const auto& layer : each.job.model->layers()) layers.push_back(layer.name);
+  const Plan& plan = handle.plan();
+  EXPECT_NE(plan.to_text(layers).find("storage: " + to_string(plan.storage)), std::string::npos);
+  const RunSummary summary = runtime.summary();
+  EXPECT_EQ(summary.storage_budget, Bytes(64 << 20));
+  EXPECT_EQ(summary.storage_peak, plan.storage);
+  EXPECT_EQ(summary.host_cache_budget, each.cache);
+  EXPECT_EQ(summary.host_budget + summary.host_cache_budget, Bytes(std::int64_t{1} << 30));
+  EXPECT_LE(summary.host_cache_peak, each.cache);
+}
+
 TEST(StorageTest, DrivesThatAreTooSmallAreRefusedAtSubmit) {
   const Case& each = case_of("gpt2", false);
   RuntimeOptions options = with_storage(test_runtime(1, each.device), each.cache);

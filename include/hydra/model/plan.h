@@ -93,7 +93,7 @@ struct Plan {
   /// Bytes on drives: parameters and moments, which are not part of `host_state` then; 0 without a
   /// storage tier.
   Bytes storage;
-  Bytes host_cache;  ///< of those, the most that is in host memory at once, at least
+  Bytes host_cache;  ///< of those, what has to be in host memory at once: the least of a cache
   Nanoseconds predicted_step{0};
   Nanoseconds recomputation{0};  ///< part of predicted_step
 
