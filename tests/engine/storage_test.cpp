@@ -306,6 +306,43 @@ bool has_bits(const JobHandle& job, const testing::PlainResult& expected) {
   }
 }
 
+TEST(StorageTest, ABlockThatCameBackWrongIsNamedInATypedError) {
+  const Case& each = case_of("mlp", false);
+  RuntimeOptions options = with_storage(test_runtime(1, each.device), each.cache);
+  BlockFaults faults;
+  faults.kind = BlockFaults::Kind::kFlipBit;
+  faults.first = 5;
+  faults.count = std::int64_t{1} << 40;
+  plant(options, faults);
+  Runtime runtime(std::move(options));
+  const JobHandle job = runtime.submit(each.job);
+  EXPECT_THROW(job.get(), CorruptionError);
+  const std::string reason = job.status().reason;
+  EXPECT_NE(reason.find(job.name() + " shard "), std::string::npos) << reason;
+  EXPECT_NE(reason.find("offset"), std::string::npos) << reason;
+}
+
+TEST(StorageTest, ADriveThatTakesNothingMoreFailsJobsAndNeverHangs) {
+  const Case& each = case_of("mlp", false);
+  for (const std::int64_t first : {0, 3, 20, 60}) {
+    SCOPED_TRACE(first);
+    RuntimeOptions options = with_storage(test_runtime(2, each.device), each.cache);
+    BlockFaults faults;
+    faults.kind = BlockFaults::Kind::kError;
+    faults.error = 28;  // ENOSPC
+    faults.first = first;
+    faults.count = std::int64_t{1} << 40;
+    plant(options, faults);
+    Runtime runtime(std::move(options));
+    {
+      std::vector<JobHandle> handles;
+      for (int i = 0; i < 3; ++i) handles.push_back(runtime.submit(each.job));
+      for (const JobHandle& handle : handles) has_bits(handle, each.expected);
+    }
+    wait_for_balance(runtime);
+  }
+}
+
 // One fault at every n-th transfer: the right bits, or a typed error; never a hang or a leak.
 class StorageFaultTest : public ::testing::TestWithParam<BlockFaults::Kind> {};
 
