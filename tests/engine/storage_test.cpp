@@ -1,8 +1,11 @@
 // The storage tier changes no bit, holds its budgets, and costs nothing while the host suffices.
 
+#include <atomic>
+#include <cerrno>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "engine_fixture.h"
@@ -37,7 +40,8 @@ struct Case {
   testing::PlainResult expected;
   Bytes device;
   Bytes cache;
-  Bytes state;  ///< of its parts
+  Bytes state;   ///< of its parts
+  Bytes drives;  ///< that they take, rounded up to blocks
 };
 
 Case make_case(JobOptions job) {
@@ -47,7 +51,8 @@ Case make_case(JobOptions job) {
   RuntimeOptions options = with_storage(test_runtime(1, made.device), Bytes(0));
   const Plan plan = Runtime(options).plan(job);
   made.cache = plan.host_cache;
-  made.state = plan.storage;
+  made.drives = plan.storage;
+  made.state = Runtime(test_runtime(1, made.device)).plan(job).host_state - plan.host_state;
   made.job = std::move(job);
   return made;
 }
@@ -244,10 +249,10 @@ TEST(StorageTest, PlanAndSummarySayWhatEachTierHolds) {
 TEST(StorageTest, DrivesThatAreTooSmallAreRefusedAtSubmit) {
   const Case& each = case_of("gpt2", false);
   RuntimeOptions options = with_storage(test_runtime(1, each.device), each.cache);
-  options.storage.drives[0].size = each.state - Bytes(4096);
+  options.storage.drives[0].size = each.drives - Bytes(4096);
   Runtime less(options);
   EXPECT_THROW(less.submit(each.job), StorageError);
-  options.storage.drives[0].size = each.state;
+  options.storage.drives[0].size = each.drives;
   Runtime enough(options);
   expect_plain_bits(enough.submit(each.job), each.expected);
 }
@@ -329,7 +334,7 @@ TEST(StorageTest, ADriveThatTakesNothingMoreFailsJobsAndNeverHangs) {
     RuntimeOptions options = with_storage(test_runtime(2, each.device), each.cache);
     BlockFaults faults;
     faults.kind = BlockFaults::Kind::kError;
-    faults.error = 28;  // ENOSPC
+    faults.error = ENOSPC;
     faults.first = first;
     faults.count = std::int64_t{1} << 40;
     plant(options, faults);
@@ -341,6 +346,74 @@ TEST(StorageTest, ADriveThatTakesNothingMoreFailsJobsAndNeverHangs) {
     }
     wait_for_balance(runtime);
   }
+}
+
+/// A drive on which transfers fail that begin below an offset.
+class BreakableIo final : public BlockIo {
+ public:
+  BreakableIo(std::unique_ptr<BlockIo> inner, std::shared_ptr<std::atomic<int>> broken_below)
+      : inner_(std::move(inner)), broken_below_(std::move(broken_below)) {}
+  std::string_view name() const noexcept override { return inner_->name(); }
+  void submit(std::span<const BlockOp> operations) override {
+    for (const BlockOp& operation : operations) {
+      if (operation.offset < *broken_below_) failing_.insert(operation.tag);
+    }
+    inner_->submit(operations);
+  }
+  void wait(std::vector<BlockDone>& done) override {
+    const std::size_t before = done.size();
+    inner_->wait(done);
+    for (std::size_t i = before; i < done.size(); ++i) {
+      if (failing_.erase(done[i].tag) > 0) done[i].result = -EIO;
+    }
+  }
+  void wake() noexcept override { inner_->wake(); }
+
+ private:
+  std::unique_ptr<BlockIo> inner_;
+  std::shared_ptr<std::atomic<int>> broken_below_;
+  std::set<std::uint64_t> failing_;
+};
+
+std::shared_ptr<std::atomic<int>> make_breakable(RuntimeOptions& options) {
+  const auto broken = std::make_shared<std::atomic<int>>(0);
+  options.debug.wrap_drive = [broken](std::unique_ptr<BlockIo> io) {
+    return std::make_unique<BreakableIo>(std::move(io), broken);
+  };
+  return broken;
+}
+
+TEST(StorageTest, WeightsThatCannotBeReadAreATypedError) {
+  const Case& each = case_of("mlp", false);
+  RuntimeOptions options = with_storage(test_runtime(1, each.device), each.cache);
+  const auto broken = make_breakable(options);
+  Runtime runtime(std::move(options));
+  std::vector<JobHandle> handles{runtime.submit(each.job), runtime.submit(each.job)};
+  runtime.wait_all();
+  *broken = 1 << 30;
+  int failed = 0;
+  for (const JobHandle& handle : handles) failed += has_bits(handle, each.expected) ? 0 : 1;
+  EXPECT_GE(failed, 1);
+  handles.clear();
+  *broken = 0;
+  wait_for_balance(runtime);
+}
+
+TEST(StorageTest, WeightsThatCannotBeWrittenAreLostAndOthersGoOn) {
+  const Case& each = case_of("mlp", false);
+  RuntimeOptions options = with_storage(test_runtime(1, each.device), each.state);
+  const auto broken = make_breakable(options);
+  Runtime runtime(std::move(options));
+  std::vector<JobHandle> handles{runtime.submit(each.job)};
+  expect_plain_bits(handles[0], each.expected);  // nothing has been written so far
+  *broken = 2;                                   // a write and its retry
+  handles.push_back(runtime.submit(each.job));   // wants the room of the first one's weights
+  handles[1].wait();
+  EXPECT_THROW(handles[0].weights(), StorageError);
+  handles.erase(handles.begin());
+  expect_plain_bits(handles[0], each.expected);
+  handles.clear();
+  wait_for_balance(runtime);
 }
 
 // One fault at every n-th transfer: the right bits, or a typed error; never a hang or a leak.
