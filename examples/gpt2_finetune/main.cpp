@@ -70,6 +70,8 @@ hydra::RuntimeOptions make_runtime(const Options& options,
     runtime.devices.push_back(device);
   }
   runtime.host_memory = options.host_memory;
+  runtime.storage.drives = options.drives;
+  runtime.storage.host_cache = options.host_cache;
   runtime.threads_per_device = options.threads;
   runtime.policy = hydra::make_policy(options.policy);
   runtime.trace = std::move(trace);

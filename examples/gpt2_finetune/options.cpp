@@ -10,6 +10,9 @@ struct Raw {
   std::string size;
   std::string device_memory = "24MiB";
   std::string host_memory;
+  std::vector<std::string> storage;
+  std::string storage_size;
+  std::string host_cache;
   std::int64_t models = 0;
   double max_gradient_norm = 0;
   std::optional<std::int64_t> layers;
@@ -40,6 +43,13 @@ void declare(CLI::App& app, Options& options, Raw& raw) {
       ->capture_default_str();
   app.add_option("--host-memory", raw.host_memory,
                  "Host memory for what is not on a device (default: most of the machine's)");
+  app.add_option("--storage", raw.storage,
+                 "Directory on a drive for parameters and moments beyond host memory; once per "
+                 "drive");
+  app.add_option("--storage-size", raw.storage_size,
+                 "Bytes to take of all drives together, in equal shares, for example 200GiB");
+  app.add_option("--host-cache", raw.host_cache,
+                 "Part of --host-memory that is a cache over storage (default: half of it)");
   app.add_option("--steps", options.steps, "Steps of each fine-tune")->capture_default_str();
   app.add_option("--base-steps", options.base_steps,
                  "Steps of a base model that the fine-tunes start from; 0 starts from scratch")
@@ -71,6 +81,19 @@ void declare(CLI::App& app, Options& options, Raw& raw) {
                  "Write TensorBoard event files below this directory");
   app.add_flag("--plan", options.plan_only, "Print the plan and stop");
   app.add_flag("--quiet", options.quiet, "No progress, only the table at the end");
+}
+
+void resolve_storage(Options& options, const Raw& raw) {
+  if (raw.storage.empty() != raw.storage_size.empty()) {
+    throw hydra::InvalidArgument("--storage and --storage-size belong together: give both");
+  }
+  if (!raw.host_cache.empty()) options.host_cache = hydra::parse_bytes(raw.host_cache);
+  if (raw.storage.empty()) return;
+  const hydra::Bytes size = hydra::parse_bytes(raw.storage_size);
+  const auto drives = static_cast<std::int64_t>(raw.storage.size());
+  for (const std::string& directory : raw.storage) {
+    options.drives.push_back({directory, hydra::Bytes(size.count() / drives)});
+  }
 }
 
 void resolve(Options& options, const Raw& raw) {
@@ -107,6 +130,7 @@ void resolve(Options& options, const Raw& raw) {
   }
   options.device_memory = hydra::parse_bytes(raw.device_memory);
   if (!raw.host_memory.empty()) options.host_memory = hydra::parse_bytes(raw.host_memory);
+  resolve_storage(options, raw);
   if (raw.max_gradient_norm != 0) options.max_gradient_norm = raw.max_gradient_norm;
 }
 

@@ -16,7 +16,9 @@ struct Options {
   std::vector<std::string> devices;
   int threads = 0;  ///< per device; 0 shares the cores
   hydra::Bytes device_memory;
-  hydra::Bytes host_memory;  ///< 0: chosen from the machine
+  hydra::Bytes host_memory;                 ///< 0: chosen from the machine
+  std::vector<hydra::DriveOptions> drives;  ///< of the storage tier; empty: there is none
+  hydra::Bytes host_cache;                  ///< of host_memory, over storage; 0: half of it
   std::int64_t steps = 40;
   std::int64_t base_steps = 0;  ///< 0: the models start from random weights
   double base_learning_rate = 1e-3;

@@ -28,10 +28,19 @@ Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
       use_(options_.devices.size(), options_.clock->now()),
       inbox_(std::make_shared<Inbox<Message>>(kInboxCapacity)) {
+  ShardStore::Storage storage;
+  if (options_.storage) {
+    extents_ = std::make_unique<ExtentStore>(
+        *options_.storage,
+        [inbox = inbox_](ExtentStore::Done done) { inbox->push(std::move(done)); });
+    storage_budget_.emplace("storage", extents_->capacity());
+    storage = {extents_.get(), options_.host_cache, options_.host_arena};
+  }
   store_ = std::make_unique<ShardStore>(
       options_.devices, [inbox = inbox_](TransferDone done) { inbox->push(std::move(done)); },
-      options_.store);
+      options_.store, storage);
   store_->set_next_use([this](PartId part) { return next_use(part); });
+  store_->set_next_host_use([this](PartId part) { return next_host_use(part); });
   for (std::size_t i = 0; i < options_.devices.size(); ++i) {
     Slot slot;
     slot.device = options_.devices[i];
@@ -69,10 +78,14 @@ PilotResult Coordinator::run_pilot(const Model& model, const ModelSchema& schema
 
 Coordinator::Submitted Coordinator::submit(std::shared_ptr<const PreparedJob> prepared) {
   const JobId id(next_job_++);
-  auto shared = std::make_shared<JobShared>(
-      id, prepared->options.name, prepared->options.max_steps, prepared->plan,
-      [inbox = inbox_, id] { inbox->push(Cancel{id}); },
-      [inbox = inbox_] { inbox->push(MemoryReleased{}); });
+  JobShared::Requests requests;
+  requests.cancel = [inbox = inbox_, id] { inbox->push(Cancel{id}); };
+  requests.release = [inbox = inbox_, id] { inbox->push(WeightsReleased{id}); };
+  requests.read_weights = [inbox = inbox_, id, prepared] {
+    return read_weights(*inbox, id, *prepared);
+  };
+  auto shared = std::make_shared<JobShared>(id, prepared->options.name, prepared->options.max_steps,
+                                            prepared->plan, std::move(requests));
   JobHandle handle(shared);  // holds the weights even if the job ends before we return
   if (!inbox_->push(Submit{std::move(prepared), shared})) {
     throw InvalidArgument("the runtime is closed");
@@ -86,6 +99,8 @@ void Coordinator::close() noexcept {
     if (thread_.joinable()) thread_.join();
     pool_->close();
     job_worker_->close();
+    walks_.clear();  // whoever still waits for one hears that it will not come
+    if (extents_) extents_->close();
   });
 }
 
@@ -107,12 +122,29 @@ void Coordinator::take_messages() {
       std::visit([this](auto& content) { handle(content); }, *more);
     }
     message.reset();  // what it held is given back before anybody learns that a job has ended
-    start_updates();
+    decide();
+    account_for_devices();
+    if (stopping_ && jobs_.empty() && in_flight_.empty() && walks_.empty()) return;
+  }
+}
+
+// What ends gives room back without a message, and what waits for room in the host may have it
+// then.
+void Coordinator::decide() {
+  start_host_work();
+  do {
     remove_ended_jobs();
     schedule();
-    account_for_devices();
-    if (stopping_ && jobs_.empty() && in_flight_.empty()) return;
-  }
+  } while (start_host_work());
+  prefetch_ahead();
+}
+
+// True when anything was started.
+bool Coordinator::start_host_work() {
+  const bool updates = start_updates();
+  const bool steps = start_initial_steps();
+  const bool walks = advance_walks();
+  return updates || steps || walks;
 }
 
 void Coordinator::fail_everything(std::exception_ptr failure) noexcept {
@@ -121,6 +153,7 @@ void Coordinator::fail_everything(std::exception_ptr failure) noexcept {
   for (const Slot& slot : slots_) slot.device->close();
   pool_->close();
   job_worker_->close();
+  walks_.clear();
   for (auto& [id, record] : jobs_) {
     record->shared->fail(JobState::kFailed, failure, options_.clock->now());
   }
@@ -180,23 +213,36 @@ void Coordinator::handle(BatchReady&) {}  // begin_steps looks at every loader
 
 void Coordinator::handle(TransferDone& message) {
   store_->finish(message);
-  if (message.failure == nullptr) return;
-  JobRecord* owner = find(store_->job_of(message.part));
-  if (owner == nullptr || owner->ending) return;
-  if (is_retryable(message.failure) && owner->transfer_retries++ == 0) {
-    options_.log->log(LogLevel::kWarning, store_->label(message.part) + ": " +
-                                              message_of(message.failure) + "; trying once more");
-    return;  // whoever wants the part asks for it again
-  }
-  end(*owner, JobState::kFailed, message.failure);
+  if (message.failure != nullptr) transfer_failed(message);
 }
 
-void Coordinator::handle(MemoryReleased&) {}  // admit_jobs looks at the budget
+void Coordinator::handle(ExtentStore::Done& message) {
+  if (const auto failed = store_->finish(message)) transfer_failed(*failed);
+}
+
+// A transfer is tried once more by whoever wants the part and asks for it again.
+void Coordinator::transfer_failed(const TransferDone& done) {
+  const JobId id = store_->job_of(done.part);
+  JobRecord* owner = find(id);
+  const auto kept = kept_.find(id);
+  if (owner != nullptr ? owner->ending.has_value() : kept == kept_.end()) return;
+  std::int64_t& retries = owner != nullptr ? owner->transfer_retries : kept->second.retries;
+  if (!done.retried && is_retryable(done.failure) && retries++ == 0) {
+    options_.log->log(LogLevel::kWarning, store_->label(done.part) + ": " +
+                                              message_of(done.failure) + "; trying once more");
+  } else if (owner != nullptr) {
+    end(*owner, JobState::kFailed, done.failure);
+  } else {
+    kept_part_failed(kept->second, id, done);
+  }
+}
 
 void Coordinator::handle(LoaderClosed& message) { --job(message.job).in_flight; }
 
 void Coordinator::handle(Stop&) {
   stopping_ = true;
+  const auto closed = std::make_exception_ptr(InvalidArgument("the runtime was closed"));
+  for (const auto& [id, kept] : kept_) drop_walks_of(id, closed);
   for (auto& [id, record] : jobs_) {
     if (record->ending || record->sealing) continue;
     end(*record, JobState::kCancelled,

@@ -16,6 +16,7 @@
 #include "engine/job_record.h"
 #include "engine/job_setup.h"
 #include "engine/task_pool.h"
+#include "engine/value_walk.h"
 #include "hydra/core/inbox.h"
 #include "hydra/core/log.h"
 #include "hydra/core/trace.h"
@@ -38,6 +39,9 @@ struct CoordinatorOptions {
   std::vector<Device*> devices;
   TierBudget* host_budget = nullptr;
   HostArena* host_arena = nullptr;
+  /// The storage tier; without it all parts have their homes in host memory.
+  std::optional<ExtentStoreOptions> storage;
+  TierBudget* host_cache = nullptr;  ///< pays for host copies of parts on storage
   const Policy* policy = nullptr;
   const Clock* clock = nullptr;
   TraceSink* trace = nullptr;
@@ -71,11 +75,16 @@ class Coordinator {
   Submitted submit(std::shared_ptr<const PreparedJob> prepared);
   /// How each device's time was spent so far.
   const DeviceUse& device_use() const { return use_; }
+  /// The storage tier, for its `stats` and `backend`; null: there is none.
+  const ExtentStore* extents() const { return extents_.get(); }
+  /// What jobs have been granted of the drives; null: there are none.
+  const TierBudget* storage_budget() const { return storage_budget_ ? &*storage_budget_ : nullptr; }
   /// Cancels what still runs, waits for everything in flight, stops. Idempotent.
   void close() noexcept;
 
  private:
   using UnitId = std::int64_t;
+  using WalkId = std::int64_t;
 
   // Messages.
   struct Submit {
@@ -91,10 +100,9 @@ class Coordinator {
   struct PilotDone {
     DeviceId device;
   };
-  struct Initialised {
+  struct StepInitialised {
     JobId job;
-    std::shared_ptr<InitialisedJob> made;
-    std::shared_ptr<Reservation> rest;
+    std::shared_ptr<InitialisedStep> made;
     std::exception_ptr failure;
   };
   struct BatchReady {
@@ -124,10 +132,12 @@ class Coordinator {
   struct ShardUpdated {
     JobId job;
     std::size_t shard;
+    std::optional<HostClaimId> claim;  ///< none: it has nothing to train
   };
   struct TieUpdated {
     JobId job;
     std::size_t tie;
+    HostClaimId claim;
   };
   struct StepTold {
     JobId job;
@@ -140,21 +150,27 @@ class Coordinator {
     std::shared_ptr<std::vector<GradientView>> views;  ///< with their new square sums
     std::exception_ptr failure;
   };
-  struct Sealed {
+  struct ReadWeights {
     JobId job;
-    std::shared_ptr<Weights> weights;
-    std::string sha256;
+    std::shared_ptr<WeightsReading> reading;
+  };
+  struct ShardVisited {
+    WalkId walk;
     std::exception_ptr failure;
   };
-  struct MemoryReleased {};  ///< a finished job's last handle has gone
+  /// A finished job's last handle has gone.
+  struct WeightsReleased {
+    JobId job;
+  };
   struct LoaderClosed {
     JobId job;
   };
   struct Stop {};
-  using Message = std::variant<Submit, Cancel, Pilot, PilotDone, Initialised, BatchReady,
-                               TransferDone, UnitComputed, UnitBegan, UnitEmitted, UnitDrained,
-                               TieCombined, ShardUpdated, TieUpdated, StepTold, GradientsEdited,
-                               Sealed, MemoryReleased, LoaderClosed, Stop>;
+  using Message =
+      std::variant<Submit, Cancel, Pilot, PilotDone, StepInitialised, BatchReady, TransferDone,
+                   ExtentStore::Done, UnitComputed, UnitBegan, UnitEmitted, UnitDrained,
+                   TieCombined, ShardUpdated, TieUpdated, StepTold, GradientsEdited, ReadWeights,
+                   ShardVisited, WeightsReleased, LoaderClosed, Stop>;
 
   /// A unit that a device will run next: its parts are on their way.
   struct Assignment {
@@ -198,14 +214,18 @@ class Coordinator {
   // The loop (coordinator.cpp).
   void run();
   void take_messages();
+  void decide();
+  bool start_host_work();
+  void transfer_failed(const TransferDone& done);
   void fail_everything(std::exception_ptr failure) noexcept;
   void handle(Submit& message);
   void handle(Cancel& message);
   void handle(Pilot& message);
   void handle(PilotDone& message);
-  void handle(Initialised& message);
+  void handle(StepInitialised& message);
   void handle(BatchReady& message);
   void handle(TransferDone& message);
+  void handle(ExtentStore::Done& message);
   void handle(UnitComputed& message);
   void handle(UnitBegan& message);
   void handle(UnitEmitted& message);
@@ -215,8 +235,9 @@ class Coordinator {
   void handle(TieUpdated& message);
   void handle(StepTold& message);
   void handle(GradientsEdited& message);
-  void handle(Sealed& message);
-  void handle(MemoryReleased& message);
+  void handle(ReadWeights& message);
+  void handle(ShardVisited& message);
+  void handle(WeightsReleased& message);
   void handle(LoaderClosed& message);
   void handle(Stop& message);
   JobRecord* find(JobId job);
@@ -225,15 +246,43 @@ class Coordinator {
 
   // Beginnings and ends of jobs (coordinator_jobs.cpp).
   void admit_jobs();
-  void tell_waiting_for_host_memory(JobRecord& job, Bytes states);
-  void install(JobRecord& job, InitialisedJob& made);
-  void install_ties(JobRecord& job, InitialisedJob& made);
+  bool admit(JobRecord& job, Bytes states, Bytes step);
+  void tell_waiting_for_memory(JobRecord& job, Bytes states);
   void end(JobRecord& job, JobState state, std::exception_ptr failure);
   void close_loader(JobRecord& job);
   void seal_if_done(JobRecord& job);
-  void start_sealing(JobRecord& job);
+  void seal(JobRecord& job);
+  void finish_sealing(JobRecord& job);
+  Weights take_weights(JobRecord& job);
   void remove_ended_jobs();
-  bool can_be_removed(const JobRecord& job) const;
+  void remove_if_idle(JobRecord& job);
+  bool all_idle(const std::vector<PartId>& parts) const;
+
+  // Initial weights (coordinator_initialisation.cpp).
+  void begin_initialisation(JobRecord& job, Reservation memory);
+  bool start_initial_steps();
+  bool start_initial_step(JobRecord& job);
+  std::optional<Reservation> room_for(JobRecord& job, const InitialStep& step);
+  void install(JobRecord& job, const InitialStep& step, InitialisedStep& made);
+  void install_part(JobRecord& job, const NewPart& part, HostBuffer memory);
+  void end_initialisation(JobRecord& job);
+
+  // Parts on storage (coordinator_storage.cpp).
+  static Weights read_weights(Inbox<Message>& inbox, JobId job, const PreparedJob& prepared);
+  static std::vector<ValueParts> value_parts(const JobRecord& job);
+  void keep_weights(JobRecord& job);
+  void start_walk(ValueWalk walk);
+  bool advance_walks();
+  bool advance_walk(WalkId id, ValueWalk& walk);
+  static void tell(WeightsReading& reading, const std::exception_ptr& failure);
+  void drop_walks_of(JobId job, const std::exception_ptr& failure);
+  void kept_part_failed(KeptWeights& kept, JobId job, const TransferDone& done);
+  void remove_released_weights();
+  PartUse use_of(const JobRecord& job, const NewPart& part) const;
+  double next_host_use(PartId part) const;
+  void prefetch_ahead();
+  void add_parts_of_unit(const JobRecord& job, std::size_t ahead,
+                         std::vector<PartId>& wanted) const;
 
   // Which unit a device runs next (coordinator_schedule.cpp).
   void schedule();
@@ -295,10 +344,14 @@ class Coordinator {
   void update_when_complete(JobRecord& job);
   void update_with_whole_gradient(JobRecord& job);
   void plan_update(JobRecord& job, bool of_tie, std::size_t index, std::int64_t step, float factor);
-  void start_updates();
-  bool start_update(JobRecord& job, const PendingUpdate& update);
+  bool start_updates();
+  bool start_update(PendingUpdate& update);
+  std::vector<PartId> parts_of(const PendingUpdate& update);
+  std::byte* begin_host_write(HostClaimId claim, PartId part);
   void start_shard_update(JobRecord& job, const PendingUpdate& update);
   void start_tie_update(JobRecord& job, const PendingUpdate& update);
+  void drop_updates(JobRecord& job);
+  void end_update(JobRecord& job, std::optional<HostClaimId> claim);
 
   // The trace (coordinator_trace.cpp).
   void trace_task(const char* track, const char* category, const std::string& name,
@@ -321,18 +374,26 @@ class Coordinator {
   std::atomic<std::int64_t> next_job_{0};
   std::once_flag closed_;
 
+  std::unique_ptr<ExtentStore> extents_;  ///< closed before the store that it moves bytes for goes
+  std::optional<TierBudget> storage_budget_;
+
   // Confined to the thread from here on.
   std::unique_ptr<ShardStore> store_;
   std::vector<Slot> slots_;
   std::map<JobId, std::unique_ptr<JobRecord>> jobs_;
   std::map<UnitId, InFlight> in_flight_;
+  std::vector<PendingUpdate> updates_;  ///< of all jobs, in the order in which they became due
+  int storage_updates_ = 0;             ///< that have claims on parts on storage
+  std::map<WalkId, ValueWalk> walks_;
+  std::map<JobId, KeptWeights> kept_;
   UnitId next_unit_ = 0;
+  WalkId next_walk_ = 0;
   std::int64_t next_ticket_ = 1;
   std::vector<Bytes> traced_memory_;  ///< per device, then the host: the counters' last values
   bool stopping_ = false;
 
   std::unique_ptr<TaskPool> pool_;        ///< updates
-  std::unique_ptr<TaskPool> job_worker_;  ///< initial weights and sealing: updates go on meanwhile
+  std::unique_ptr<TaskPool> job_worker_;  ///< initial and final weights: updates go on meanwhile
   std::thread thread_;
 };
 

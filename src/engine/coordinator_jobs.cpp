@@ -2,28 +2,8 @@
 #include <utility>
 
 #include "engine/coordinator.h"
-#include "hydra/core/check.h"
-#include "hydra/data/batch.h"
 
 namespace hydra {
-namespace {
-
-ParameterState initial_state(const PreparedJob& prepared, const std::string& full_name) {
-  const ParameterGroup group = group_of(prepared.options.groups, full_name);
-  ParameterState state;
-  state.learning_rate_scale = group.learning_rate_scale;
-  state.weight_decay = group.weight_decay.value_or(prepared.optimizer->weight_decay());
-  return state;
-}
-
-void add_once(std::vector<PartId>& parts, PartId part) {
-  if (part.valid() && std::find(parts.begin(), parts.end(), part) == parts.end()) {
-    parts.push_back(part);
-  }
-}
-
-}  // namespace
-
 // Jobs are admitted in the order of submission: the state of all admitted jobs and the largest step
 // among them must fit the host budget together, so that one of them can always make its step.
 void Coordinator::admit_jobs() {
@@ -38,133 +18,47 @@ void Coordinator::admit_jobs() {
     if (record->admitted || record->ending) continue;
     const PreparedJob& prepared = *record->prepared;
     const Bytes step = std::max(largest_step, prepared.step_bytes);
-    const bool steps_fit = states + prepared.state_bytes + step <= options_.host_budget->capacity();
-    auto grant = steps_fit ? options_.host_budget->try_reserve(prepared.state_bytes)
-                           : std::optional<Reservation>();
-    if (!grant) {
-      tell_waiting_for_host_memory(*record, states);
+    if (!admit(*record, states, step)) {
+      tell_waiting_for_memory(*record, states);
       return;
     }
     states += prepared.state_bytes;
     largest_step = step;
-    record->admitted = true;
-    ++record->in_flight;
-    auto shared_grant = std::make_shared<Reservation>(std::move(*grant));
-    job_worker_->submit([this, job = id, prepared = record->prepared, shared_grant] {
-      Initialised done{job, nullptr, shared_grant, nullptr};
-      try {
-        done.made = std::make_shared<InitialisedJob>(
-            initialise_job(*prepared, *options_.host_arena, *shared_grant));
-      } catch (...) {
-        done.failure = std::current_exception();
-      }
-      post(std::move(done));
-    });
   }
+}
+
+bool Coordinator::admit(JobRecord& record, Bytes states, Bytes step) {
+  const PreparedJob& prepared = *record.prepared;
+  if (states + prepared.state_bytes + step > options_.host_budget->capacity()) return false;
+  std::optional<Reservation> storage = Reservation();
+  if (prepared.on_storage) storage = storage_budget_->try_reserve(prepared.storage_bytes);
+  if (!storage) return false;
+  auto memory = options_.host_budget->try_reserve(prepared.state_bytes);
+  if (!memory) return false;
+  record.storage = std::move(*storage);
+  begin_initialisation(record, std::move(*memory));
+  return true;
 }
 
 // What running jobs hold comes back by itself; what finished jobs' handles hold does not.
-void Coordinator::tell_waiting_for_host_memory(JobRecord& record, Bytes states) {
+void Coordinator::tell_waiting_for_memory(JobRecord& record, Bytes states) {
   if (record.told_waiting) return;
   record.told_waiting = true;
-  const TierBudget& host = *options_.host_budget;
-  options_.log->log(
-      LogLevel::kInfo,
-      "job \"" + record.shared->name() + "\" waits for " + to_string(record.prepared->state_bytes) +
-          " of host memory: " + to_string(host.available()) + " of " + to_string(host.capacity()) +
-          " are free, running jobs hold " + to_string(states) +
+  const auto free_of = [](const TierBudget& budget) {
+    return to_string(budget.available()) + " of " + to_string(budget.capacity()) + " are free";
+  };
+  const PreparedJob& prepared = *record.prepared;
+  std::string text = "job \"" + record.shared->name() + "\" waits for " +
+                     to_string(prepared.state_bytes) +
+                     " of host memory: " + free_of(*options_.host_budget);
+  if (prepared.on_storage) {
+    text += ", and for " + to_string(prepared.storage_bytes) +
+            " of storage: " + free_of(*storage_budget_);
+  }
+  text += "; running jobs hold " + to_string(states) +
           " of state and their steps' memory, the rest are the weights of finished jobs, which "
-          "live as long as a handle does");
-}
-
-void Coordinator::handle(Initialised& message) {
-  JobRecord& record = job(message.job);
-  --record.in_flight;
-  if (message.failure != nullptr) {
-    if (!record.ending) end(record, JobState::kFailed, message.failure);
-    return;
-  }
-  if (record.ending) return;
-  record.batches = std::move(*message.rest);
-  install(record, *message.made);
-  try {
-    record.loader = std::make_unique<BatchLoader>(
-        record.prepared->options.data, 0, record.prepared->options.max_steps,
-        static_cast<std::size_t>(options_.loader_depth),
-        [inbox = inbox_, job = record.id] { inbox->push(BatchReady{job}); });
-    if (record.prepared->options.callbacks != nullptr) start_callback_worker(record);
-  } catch (...) {
-    end(record, JobState::kFailed, std::current_exception());
-    return;
-  }
-  record.active = true;
-  record.shared->begin(options_.clock->now());
-}
-
-void Coordinator::install(JobRecord& record, InitialisedJob& made) {
-  const PreparedJob& prepared = *record.prepared;
-  install_ties(record, made);
-  for (std::size_t s = 0; s < made.shards.size(); ++s) {
-    InitialisedShard& from = made.shards[s];
-    const FlatLayout& layout = prepared.layouts[s];
-    const std::string label = record.shared->name() + " shard " + std::to_string(s);
-    const auto add = [&](HostBuffer& memory, const char* role) {
-      if (!memory) return PartId();
-      const PartId part = store_->add({record.id, label + " " + role, std::move(memory)});
-      record.parts.push_back(part);
-      return part;
-    };
-    ShardRecord shard;
-    shard.modules = std::move(from.modules);
-    shard.trainable = add(from.trainable, "parameters");
-    shard.frozen = add(from.frozen, "frozen parameters");
-    shard.moments = add(from.moments, "moments");
-    add_once(shard.claimed_parts, shard.trainable);
-    add_once(shard.claimed_parts, shard.frozen);
-    for (const auto& use : layout.tied) {
-      add_once(shard.claimed_parts, record.ties[static_cast<std::size_t>(use.tie)].part);
-    }
-    if (prepared.plan.fits_device) {
-      add_once(shard.claimed_parts, shard.moments);
-      for (const TieRecord& tie : record.ties) add_once(shard.claimed_parts, tie.moments);
-    }
-    shard.buffers[0] = std::move(from.buffers[0]);
-    shard.buffers[1] = std::move(from.buffers[1]);
-    shard.gradients = std::move(from.gradients);
-    shard.tied_gradients = std::move(from.tied_gradients);
-    shard.tied_gradients.resize(layout.tied.size());
-    for (const auto& entry : layout.trainable) {
-      shard.parameters.push_back(
-          initial_state(prepared, prepared.schema.layers[static_cast<std::size_t>(entry.layer)]
-                                      .parameters[static_cast<std::size_t>(entry.parameter)]
-                                      .full_name));
-    }
-    record.shards.push_back(std::move(shard));
-  }
-}
-
-void Coordinator::install_ties(JobRecord& record, InitialisedJob& made) {
-  const PreparedJob& prepared = *record.prepared;
-  for (std::size_t t = 0; t < made.ties.size(); ++t) {
-    TieRecord tie;
-    tie.frozen = prepared.schema.ties[t].frozen;
-    tie.state = initial_state(prepared, prepared.schema.ties[t].full_name);
-    const std::string label = record.shared->name() + " " + prepared.schema.ties[t].full_name;
-    tie.part = store_->add({record.id, label, std::move(made.ties[t].part)});
-    record.parts.push_back(tie.part);
-    if (made.ties[t].moments) {
-      tie.moments = store_->add({record.id, label + " moments", std::move(made.ties[t].moments)});
-      record.parts.push_back(tie.moments);
-    }
-    for (std::size_t s = 0; s < prepared.layouts.size(); ++s) {
-      for (std::size_t i = 0; i < prepared.layouts[s].tied.size(); ++i) {
-        if (static_cast<std::size_t>(prepared.layouts[s].tied[i].tie) == t) {
-          tie.uses.push_back({s, i});
-        }
-      }
-    }
-    record.ties.push_back(std::move(tie));
-  }
+          "live as long as a handle does";
+  options_.log->log(LogLevel::kInfo, text);
 }
 
 void Coordinator::end(JobRecord& record, JobState state, std::exception_ptr failure) {
@@ -175,8 +69,11 @@ void Coordinator::end(JobRecord& record, JobState state, std::exception_ptr fail
   for (Slot& slot : slots_) {
     if (slot.next && slot.next->job == record.id) give_up_next(slot);
   }
-  record.updates_outstanding -= static_cast<std::int64_t>(record.pending_updates.size());
-  record.pending_updates.clear();
+  drop_updates(record);
+  drop_walks_of(record.id, record.failure);
+  if (record.initialisation && record.initialisation->room) {
+    store_->close_host_claim(*std::exchange(record.initialisation->room, std::nullopt));
+  }
   close_loader(record);
 }
 
@@ -197,86 +94,91 @@ void Coordinator::seal_if_done(JobRecord& record) {
   close_loader(record);
 }
 
-// The final values are read after the last update: homes that a device has overtaken come back
-// first.
-void Coordinator::start_sealing(JobRecord& record) {
-  bool settled = true;
-  for (const PartId part : record.parts) {
-    settled = store_->settle(part) && store_->idle(part) && settled;
+// The final values are read after the last update, shard by shard, into the digest; the claims that
+// do so bring back what devices have newer.
+void Coordinator::seal(JobRecord& record) {
+  if (record.digested) {
+    finish_sealing(record);
+    return;
   }
-  if (!settled || record.in_flight > 0) return;
+  if (record.digest != nullptr || record.in_flight > 0) return;
+  record.digest = std::make_shared<Sha256>();
+  ValueWalk walk;
+  walk.job = record.id;
+  walk.prepared = record.prepared;
+  walk.parts = value_parts(record);
+  walk.digest = record.digest;
+  start_walk(std::move(walk));
+}
+
+void Coordinator::finish_sealing(JobRecord& record) {
+  if (record.in_flight > 0 || !all_idle(record.parts)) return;
+  for (const ShardRecord& shard : record.shards) {
+    if (shard.moments.valid()) store_->remove(shard.moments);
+  }
+  for (const TieRecord& tie : record.ties) {
+    if (tie.moments.valid()) store_->remove(tie.moments);
+  }
+  const JobId id = record.id;
+  const std::shared_ptr<JobShared> shared = record.shared;
+  const bool on_storage = record.prepared->on_storage;
+  std::string sha256 = record.digest->hex_digest();
+  Weights weights;
+  if (on_storage) {
+    keep_weights(record);
+  } else {
+    weights = take_weights(record);
+  }
+  if (options_.listener.ended) options_.listener.ended(id);
+  jobs_.erase(id);  // budgets are balanced before anyone is told
+  const Nanoseconds now = options_.clock->now();
+  if (on_storage) {
+    kept_.at(id).released = !shared->complete_on_storage(std::move(sha256), now);
+  } else {
+    shared->complete(std::move(weights), std::move(sha256), now);
+  }
+}
+
+Weights Coordinator::take_weights(JobRecord& record) {
   std::vector<FinalShard> shards;
   for (ShardRecord& shard : record.shards) {
     FinalShard final;
     if (shard.trainable.valid()) final.trainable = store_->take_home(shard.trainable);
     if (shard.frozen.valid()) final.frozen = store_->take_home(shard.frozen);
-    if (shard.moments.valid()) store_->remove(shard.moments);
     final.buffers = std::move(shard.buffers[record.present_buffers]);
     shards.push_back(std::move(final));
   }
   std::vector<HostBuffer> ties;
-  for (TieRecord& tie : record.ties) {
-    ties.push_back(store_->take_home(tie.part));
-    if (tie.moments.valid()) store_->remove(tie.moments);
-  }
-  record.parts.clear();
-  record.shards.clear();
-  record.ties.clear();
-  record.sealing = false;
-  ++record.in_flight;
-  auto held = std::make_shared<std::pair<std::vector<FinalShard>, std::vector<HostBuffer>>>(
-      std::move(shards), std::move(ties));
-  job_worker_->submit([this, job = record.id, prepared = record.prepared, held] {
-    Sealed done{job, nullptr, "", nullptr};
-    try {
-      done.weights = std::make_shared<Weights>(
-          collect_weights(*prepared, std::move(held->first), std::move(held->second)));
-      done.sha256 = parameters_sha256(*prepared, *done.weights);
-    } catch (...) {
-      done.failure = std::current_exception();
-    }
-    post(std::move(done));
-  });
+  for (const TieRecord& tie : record.ties) ties.push_back(store_->take_home(tie.part));
+  return collect_weights(*record.prepared, std::move(shards), std::move(ties));
 }
 
-void Coordinator::handle(Sealed& message) {
-  JobRecord& record = job(message.job);
-  --record.in_flight;
-  if (message.failure != nullptr) {
-    end(record, JobState::kFailed, message.failure);
-    return;
-  }
-  const std::shared_ptr<JobShared> shared = record.shared;
-  if (options_.listener.ended) options_.listener.ended(message.job);
-  jobs_.erase(message.job);  // budgets are balanced before anyone is told
-  shared->complete(std::move(*message.weights), std::move(message.sha256), options_.clock->now());
-}
-
-bool Coordinator::can_be_removed(const JobRecord& record) const {
-  if (!record.ending || record.in_flight > 0) return false;
-  return std::all_of(record.parts.begin(), record.parts.end(),
-                     [&](PartId part) { return store_->idle(part); });
+bool Coordinator::all_idle(const std::vector<PartId>& parts) const {
+  return std::all_of(parts.begin(), parts.end(), [&](PartId part) { return store_->idle(part); });
 }
 
 void Coordinator::remove_ended_jobs() {
-  for (auto& [id, record] : jobs_) {
-    seal_if_done(*record);
-    if (record->sealing && !record->ending) start_sealing(*record);
-  }
   for (auto entry = jobs_.begin(); entry != jobs_.end();) {
-    JobRecord& record = *entry->second;
-    if (!can_be_removed(record)) {
-      ++entry;
-      continue;
+    JobRecord& record = *(entry++)->second;  // it may go
+    seal_if_done(record);
+    if (record.ending) {
+      remove_if_idle(record);
+    } else if (record.sealing) {
+      seal(record);
     }
-    for (const PartId part : record.parts) store_->remove(part);
-    const std::shared_ptr<JobShared> shared = record.shared;
-    const JobState state = *record.ending;
-    const std::exception_ptr failure = record.failure;
-    if (options_.listener.ended) options_.listener.ended(record.id);
-    entry = jobs_.erase(entry);
-    shared->fail(state, failure, options_.clock->now());
   }
+  remove_released_weights();
+}
+
+void Coordinator::remove_if_idle(JobRecord& record) {
+  if (record.in_flight > 0 || !all_idle(record.parts)) return;
+  for (const PartId part : record.parts) store_->remove(part);
+  const std::shared_ptr<JobShared> shared = record.shared;
+  const JobState state = *record.ending;
+  const std::exception_ptr failure = record.failure;
+  if (options_.listener.ended) options_.listener.ended(record.id);
+  jobs_.erase(record.id);
+  shared->fail(state, failure, options_.clock->now());
 }
 
 }  // namespace hydra

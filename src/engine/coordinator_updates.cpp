@@ -157,28 +157,74 @@ void Coordinator::update_with_whole_gradient(JobRecord& record) {
 void Coordinator::plan_update(JobRecord& record, bool of_tie, std::size_t index, std::int64_t step,
                               float factor) {
   ++record.updates_outstanding;
-  record.pending_updates.push_back({of_tie, index, record.rates.at(step), factor});
+  updates_.push_back({record.id, of_tie, index, record.rates.at(step), factor, std::nullopt});
 }
 
-void Coordinator::start_updates() {
-  for (auto& [id, record] : jobs_) {
-    std::erase_if(record->pending_updates, [&, job = record.get()](const PendingUpdate& update) {
-      return start_update(*job, update);
-    });
+bool Coordinator::start_updates() {
+  const std::size_t before = updates_.size();
+  std::erase_if(updates_, [&](PendingUpdate& update) { return start_update(update); });
+  return updates_.size() < before;
+}
+
+// The parts come to the host as its claim is granted. Of parts on storage only as many sets are
+// asked for as are worked on, and one more: the next are read ahead where there is room.
+bool Coordinator::start_update(PendingUpdate& update) {
+  JobRecord& record = job(update.job);
+  std::vector<PartId> parts = parts_of(update);
+  if (!parts.empty() && !update.claim) {
+    if (record.prepared->on_storage) {
+      if (storage_updates_ > options_.update_threads) return false;
+      ++storage_updates_;
+    }
+    update.claim = store_->open_host_claim(std::move(parts));
   }
-}
-
-// A copy that is still on its way to a device has to land before its part can be written.
-bool Coordinator::start_update(JobRecord& record, const PendingUpdate& update) {
-  const PartId part =
-      update.of_tie ? record.ties[update.index].part : record.shards[update.index].trainable;
-  if (part.valid() && !store_->idle(part)) return false;
+  if (update.claim && store_->advance(*update.claim) != ShardStore::ClaimState::kReady) {
+    return false;
+  }
   if (update.of_tie) {
     start_tie_update(record, update);
   } else {
     start_shard_update(record, update);
   }
   return true;
+}
+
+std::vector<PartId> Coordinator::parts_of(const PendingUpdate& update) {
+  const JobRecord& record = job(update.job);
+  std::vector<PartId> parts;
+  const auto add = [&](PartId part) {
+    if (part.valid()) parts.push_back(part);
+  };
+  if (update.of_tie) {
+    add(record.ties[update.index].part);
+    add(record.ties[update.index].moments);
+  } else {
+    add(record.shards[update.index].trainable);
+    add(record.shards[update.index].moments);
+  }
+  return parts;
+}
+
+void Coordinator::drop_updates(JobRecord& record) {
+  std::erase_if(updates_, [&](const PendingUpdate& update) {
+    if (update.job != record.id) return false;
+    end_update(record, update.claim);
+    return true;
+  });
+}
+
+void Coordinator::end_update(JobRecord& record, std::optional<HostClaimId> claim) {
+  --record.updates_outstanding;
+  if (!claim) return;
+  store_->close_host_claim(*claim);
+  if (record.prepared->on_storage) --storage_updates_;
+}
+
+// Lends what an update changes: the devices' copies go, and the extent's bytes are old.
+std::byte* Coordinator::begin_host_write(HostClaimId claim, PartId part) {
+  if (!part.valid()) return nullptr;
+  store_->mark_host_written(claim, part);
+  return store_->host_data(claim, part);
 }
 
 void Coordinator::start_shard_update(JobRecord& record, const PendingUpdate& update) {
@@ -189,11 +235,11 @@ void Coordinator::start_shard_update(JobRecord& record, const PendingUpdate& upd
   const std::size_t s = update.index;
   ++record.in_flight;
   if (!shard.trainable.valid()) {
-    post(ShardUpdated{id, s});
+    post(ShardUpdated{id, s, std::nullopt});
     return;
   }
-  std::byte* parameters = store_->begin_host_write(shard.trainable);
-  std::byte* moments = shard.moments.valid() ? store_->begin_host_write(shard.moments) : nullptr;
+  std::byte* parameters = begin_host_write(*update.claim, shard.trainable);
+  std::byte* moments = begin_host_write(*update.claim, shard.moments);
   std::vector<UpdateItem> items;
   for (std::size_t i = 0; i < layout.trainable.size(); ++i) {
     if (!shard.touched[i]) continue;
@@ -213,7 +259,7 @@ void Coordinator::start_shard_update(JobRecord& record, const PendingUpdate& upd
                        update.factor);
     }
     trace_task("host updates", "update", name, start);
-    post(ShardUpdated{id, s});
+    post(ShardUpdated{id, s, update.claim});
   });
 }
 
@@ -221,11 +267,8 @@ void Coordinator::handle(ShardUpdated& message) {
   JobRecord& record = job(message.job);
   ShardRecord& shard = record.shards[message.shard];
   --record.in_flight;
-  --record.updates_outstanding;
   ++shard.settled;
-  if (!shard.trainable.valid()) return;
-  store_->end_host_write(shard.trainable);
-  if (shard.moments.valid()) store_->end_host_write(shard.moments);
+  end_update(record, message.claim);
 }
 
 void Coordinator::start_tie_update(JobRecord& record, const PendingUpdate& update) {
@@ -235,8 +278,8 @@ void Coordinator::start_tie_update(JobRecord& record, const PendingUpdate& updat
   ++record.in_flight;
   const int slots = record.prepared->optimizer->state_slots();
   const Bytes size = tie_bytes(record.prepared->schema, static_cast<std::int64_t>(t));
-  std::byte* parameter = store_->begin_host_write(tie.part);
-  std::byte* moments = tie.moments.valid() ? store_->begin_host_write(tie.moments) : nullptr;
+  std::byte* parameter = begin_host_write(*update.claim, tie.part);
+  std::byte* moments = begin_host_write(*update.claim, tie.moments);
   UpdateItem item{
       {floats(parameter, Bytes(0)), tie.gradient, slots > 0 ? floats(moments, Bytes(0)) : nullptr,
        slots > 1 ? floats(moments, size) : nullptr, record.prepared->schema.ties[t].elements},
@@ -250,7 +293,7 @@ void Coordinator::start_tie_update(JobRecord& record, const PendingUpdate& updat
                        update.factor);
     }
     trace_task("host updates", "update", name, start);
-    post(TieUpdated{id, t});
+    post(TieUpdated{id, t, *update.claim});
   });
 }
 
@@ -258,11 +301,9 @@ void Coordinator::handle(TieUpdated& message) {
   JobRecord& record = job(message.job);
   TieRecord& tie = record.ties[message.tie];
   --record.in_flight;
-  --record.updates_outstanding;
   ++tie.settled;
   tie.gradient = nullptr;
-  store_->end_host_write(tie.part);
-  if (tie.moments.valid()) store_->end_host_write(tie.moments);
+  end_update(record, message.claim);
 }
 
 }  // namespace hydra

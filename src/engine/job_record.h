@@ -4,6 +4,8 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/boundary.h"
@@ -14,6 +16,7 @@
 #include "engine/step_rates.h"
 #include "engine/task_pool.h"
 #include "engine/unit_runner.h"
+#include "hydra/core/sha256.h"
 #include "hydra/data/batch_loader.h"
 #include "hydra/engine/job_options.h"
 #include "hydra/memory/host_arena.h"
@@ -37,29 +40,55 @@ struct PreparedJob {
   std::int64_t first_trainable = 0;  ///< the first shard that has anything to train
   bool edits_gradients = false;      ///< JobCallbacks::on_gradients is to be called
   bool deferred = false;             ///< updates wait for the whole gradient
+  bool on_storage = false;           ///< its parts have their homes on storage
   Bytes state_bytes;                 ///< host bytes from admission to end
   Bytes step_bytes;                  ///< host bytes of one step's boundaries and gradients
+  Bytes storage_bytes;               ///< on drives, from admission to end
+  Bytes cache_bytes;                 ///< of its parts, the most that is in the host at once
 };
 
-/// One shard's memory in the host tier before it is given to the store; made by initialisation.
-struct InitialisedShard {
+/// A part that a job is made of.
+struct NewPart {
+  enum class Role { kTrainable, kFrozen, kMoments, kTie, kTieMoments };
+  Role role = Role::kTrainable;
+  std::size_t index = 0;  ///< of the shard or, for the last two, of the tie
+  Bytes bytes;
+};
+
+/// Parts of a job that are made together; they are in the host at once.
+struct InitialStep {
+  std::size_t shard = 0;
+  bool values = false;  ///< the shard's initial values, with what it has beside its parts
+  std::vector<NewPart> parts;
+
+  Bytes bytes() const;
+};
+
+/// What an initial step has made.
+struct InitialisedStep {
+  std::vector<HostBuffer> parts;  ///< per InitialStep::parts
+  // Of a step with values:
   std::unique_ptr<BoundShard> modules;
-  HostBuffer trainable;
-  HostBuffer frozen;
-  HostBuffer moments;
   HostBuffer buffers[2];
   HostBuffer gradients;                    ///< deferred jobs alone
   std::vector<HostBuffer> tied_gradients;  ///< likewise, per FlatLayout::tied entry
 };
 
-struct InitialisedTie {
-  HostBuffer part;
-  HostBuffer moments;
+/// A job's initial weights on their way: step by step, so that they need not all be in the host.
+struct Initialisation {
+  std::vector<InitialStep> steps;
+  std::size_t next = 0;
+  bool working = false;
+  std::optional<HostClaimId> room;  ///< of parts on storage
+  Reservation memory;               ///< the job's host memory that is not used yet
 };
 
-struct InitialisedJob {
-  std::vector<InitialisedShard> shards;
-  std::vector<InitialisedTie> ties;
+/// When the host copy of a part is needed, in a job's program.
+struct PartUse {
+  std::vector<std::size_t> units;            ///< that have it loaded to their device
+  std::optional<std::size_t> updated_after;  ///< the unit with whose gradient it is updated
+  bool of_tie = false;
+  std::size_t index = 0;  ///< of the shard or tie whose updates count
 };
 
 /// One shard of a running job.
@@ -99,10 +128,12 @@ struct TieRecord {
 
 /// An update of a shard or a tie that is due and has not started.
 struct PendingUpdate {
+  JobId job;
   bool of_tie = false;
   std::size_t index = 0;
   double learning_rate = 0;
   float factor = 1.0F;
+  std::optional<HostClaimId> claim;  ///< on its parts; they are on their way
 };
 
 /// Host memory of the step at work.
@@ -122,7 +153,8 @@ struct JobRecord {
 
   // Admission.
   bool admitted = false;  ///< its state bytes are reserved and initialisation has been started
-  bool active = false;    ///< initialised, not ending
+  std::optional<Initialisation> initialisation;
+  bool active = false;  ///< initialised, not ending
   std::vector<ShardRecord> shards;
   std::vector<TieRecord> ties;
   std::vector<PartId> parts;  ///< all, for sealing and removal
@@ -130,6 +162,8 @@ struct JobRecord {
   bool loader_stops = false;  ///< it has been told to; LoaderClosed is due
   bool told_waiting = false;  ///< the log has a line that it waits for host memory
   Reservation batches;
+  Reservation storage;
+  std::unordered_map<PartId, PartUse> uses;  ///< of parts on storage
 
   // The step at work.
   std::int64_t step = 0;
@@ -164,7 +198,6 @@ struct JobRecord {
   std::optional<StepResult> unreported;  ///< a deferred step whose norm is not known yet
   std::int64_t undrained = 0;            ///< units whose gradients are still on a device
   std::int64_t updates_outstanding = 0;  ///< pending or at work
-  std::vector<PendingUpdate> pending_updates;
 
   // Callbacks.
   std::unique_ptr<TaskPool> callback_worker;  ///< one thread; none for jobs without callbacks
@@ -174,6 +207,8 @@ struct JobRecord {
   std::optional<JobState> ending;
   std::exception_ptr failure;
   bool sealing = false;
+  std::shared_ptr<Sha256> digest;  ///< in sealing, once its values are being read
+  bool digested = false;           ///< all of them have been
   std::int64_t in_flight = 0;  ///< units, updates, initialisation: what must return before removal
   std::int64_t transfer_retries = 0;  ///< since the last unit that completed; one is allowed
   bool retry_alone = false;  ///< its unit ran out of device memory and is tried once more, alone

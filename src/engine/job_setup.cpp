@@ -1,5 +1,6 @@
 #include "engine/job_setup.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 
 #include "hydra/core/check.h"
 #include "hydra/core/glob.h"
-#include "hydra/core/sha256.h"
 #include "hydra/data/batch.h"
+#include "hydra/io/extent_map.h"
 
 namespace hydra {
 namespace {
@@ -70,6 +71,10 @@ Bytes gradient_bytes(const PreparedJob& job, std::size_t shard) {
   return total;
 }
 
+/// A deferred job's gradients are in the host from its admission on, unless they never leave the
+/// device.
+bool keeps_gradients(const PreparedJob& job) { return job.deferred && !job.plan.fits_device; }
+
 Bytes all_gradient_bytes(const PreparedJob& job) {
   Bytes total;
   if (job.plan.fits_device) return total;  // they never leave the device
@@ -77,17 +82,35 @@ Bytes all_gradient_bytes(const PreparedJob& job) {
   return total;
 }
 
-Bytes state_bytes(const PreparedJob& job) {
-  const int slots = job.optimizer->state_slots();
+Bytes parts_bytes(const std::vector<InitialStep>& steps) {
   Bytes total;
-  for (const FlatLayout& layout : job.layouts) {
-    total += layout.trainable_bytes * (1 + slots) + layout.frozen_bytes + layout.buffer_bytes * 2;
-  }
-  for (std::size_t tie = 0; tie < job.schema.ties.size(); ++tie) {
-    const Bytes size = tie_bytes(job.schema, static_cast<std::int64_t>(tie));
-    total += job.schema.ties[tie].frozen ? size : size * (1 + slots);
+  for (const InitialStep& step : steps) total += step.bytes();
+  return total;
+}
+
+// Extents are rounded up to the drives' blocks.
+Bytes extents_bytes(const std::vector<InitialStep>& steps) {
+  Bytes total;
+  for (const InitialStep& step : steps) {
+    for (const NewPart& part : step.parts) total += part.bytes.rounded_up(kExtentAlignment);
   }
   return total;
+}
+
+/// The most bytes of parts that are in the host at once: the values of a shard, when they are made
+/// or read, or what an update changes.
+Bytes largest_host_set(const PreparedJob& job, const std::vector<InitialStep>& steps) {
+  const int slots = job.optimizer->state_slots();
+  Bytes largest;
+  for (const InitialStep& step : steps) largest = std::max(largest, step.bytes());
+  for (const FlatLayout& layout : job.layouts) {
+    largest = std::max(largest, layout.trainable_bytes * (1 + slots));
+  }
+  for (std::size_t tie = 0; tie < job.schema.ties.size(); ++tie) {
+    const int copies = job.schema.ties[tie].frozen ? 1 : 1 + slots;
+    largest = std::max(largest, tie_bytes(job.schema, static_cast<std::int64_t>(tie)) * copies);
+  }
+  return largest;
 }
 
 bool border_carries_gradient(const PreparedJob& job, std::size_t border) {
@@ -106,6 +129,27 @@ Bytes boundary_bytes(const PreparedJob& job) {
       total += slot_bytes(border_tensors(job, border), true);
   }
   return total * job.plan.micro_batches;
+}
+
+/// Decides where the parts live and what each tier has to hold.
+void plan_memory(PreparedJob& job, const MachineFacts& machine, const Batch& first) {
+  const std::vector<InitialStep> steps = initial_steps(job);
+  job.on_storage = machine.storage;
+  if (job.on_storage) {
+    job.storage_bytes = extents_bytes(steps);
+    job.cache_bytes = largest_host_set(job, steps);
+  } else {
+    job.state_bytes = parts_bytes(steps);
+  }
+  for (std::size_t s = 0; s < job.layouts.size(); ++s) {
+    job.state_bytes += bytes_beside_parts(job, s);
+  }
+  job.state_bytes += batch_bytes(first) * (machine.loader_depth + 2);
+  job.step_bytes = boundary_bytes(job) + (job.deferred ? Bytes(0) : all_gradient_bytes(job));
+  job.plan.host_state = job.state_bytes;
+  job.plan.host_step = job.step_bytes;
+  job.plan.storage = job.storage_bytes;
+  job.plan.host_cache = job.cache_bytes;
 }
 
 PlanInput plan_input(const PreparedJob& job, const MachineFacts& machine, const Batch& first,
@@ -183,30 +227,92 @@ class InitialValues {
 };
 
 void apply_given_values(const ModelSchema& schema, const FlatLayout& layout,
-                        const InitialValues& given, const InitialisedShard& shard,
-                        const std::vector<InitialisedTie>& ties) {
+                        const InitialValues& given, const ShardValues& values) {
   const auto apply_parameters = [&](const std::vector<FlatLayout::Entry>& entries,
-                                    const HostBuffer& memory) {
+                                    std::byte* memory) {
     for (const auto& entry : entries) {
       const auto& parameter = schema.layers[static_cast<std::size_t>(entry.layer)]
                                   .parameters[static_cast<std::size_t>(entry.parameter)];
       given.apply(parameter.full_name, parameter.shape, c10::ScalarType::Float,
-                  memory.data() + entry.offset.size());
+                  memory + entry.offset.size());
     }
   };
-  apply_parameters(layout.trainable, shard.trainable);
-  apply_parameters(layout.frozen, shard.frozen);
+  apply_parameters(layout.trainable, values.trainable);
+  apply_parameters(layout.frozen, values.frozen);
   for (const auto& entry : layout.buffers) {
     const auto& buffer = schema.layers[static_cast<std::size_t>(entry.layer)]
                              .buffers[static_cast<std::size_t>(entry.parameter)];
-    given.apply(buffer.full_name, buffer.shape, buffer.type,
-                shard.buffers[0].data() + entry.offset.size());
+    given.apply(buffer.full_name, buffer.shape, buffer.type, values.buffers + entry.offset.size());
+  }
+  for (const auto& [t, memory] : values.ties) {
+    const auto& tie = schema.ties[t];
+    given.apply(tie.full_name, tie.shape, c10::ScalarType::Float, memory);
+  }
+}
+
+/// Makes a shard's layers, one at a time, and writes their initial values.
+std::unique_ptr<BoundShard> make_shard(const PreparedJob& prepared, std::size_t shard,
+                                       const ShardValues& values) {
+  const FlatLayout& layout = prepared.layouts[shard];
+  std::vector<std::shared_ptr<Layer>> layers;
+  for (std::int64_t l = layout.first_layer; l < layout.end_layer; ++l) {
+    layers.push_back(make_layer(*prepared.options.model, l, prepared.options.seed));
+    store_initial_values(
+        layout, l, *layers.back(), values.trainable, values.frozen, values.buffers,
+        [&](std::int64_t tie) { return values.ties.at(static_cast<std::size_t>(tie)); });
+  }
+  apply_given_values(prepared.schema, layout, InitialValues(prepared.options), values);
+  return std::make_unique<BoundShard>(prepared.schema, layout, std::move(layers));
+}
+
+/// What a shard has in the host beside its parts.
+void make_memory_beside(const PreparedJob& prepared, std::size_t shard, HostArena& arena,
+                        Reservation& grant, InitialisedStep& made) {
+  const FlatLayout& layout = prepared.layouts[shard];
+  for (HostBuffer& buffers : made.buffers) {
+    buffers = take_zeroed(arena, grant, layout.buffer_bytes);
+  }
+  if (!keeps_gradients(prepared)) return;
+  made.gradients = take(arena, grant, layout.trainable_bytes);
+  made.tied_gradients.resize(layout.tied.size());
+  for_trainable_uses(prepared.schema, layout, [&](std::size_t tie, std::size_t use) {
+    made.tied_gradients[use] =
+        take(arena, grant, tie_bytes(prepared.schema, static_cast<std::int64_t>(tie)));
+  });
+}
+
+ShardValues values_of(const InitialStep& step, const InitialisedStep& made) {
+  ShardValues values;
+  values.buffers = made.buffers[0].data();
+  for (std::size_t i = 0; i < step.parts.size(); ++i) {
+    std::byte* memory = made.parts[i].data();
+    const NewPart& part = step.parts[i];
+    if (part.role == NewPart::Role::kTrainable) values.trainable = memory;
+    if (part.role == NewPart::Role::kFrozen) values.frozen = memory;
+    if (part.role == NewPart::Role::kTie) values.ties[part.index] = memory;
+  }
+  return values;
+}
+
+/// Calls `visit(parameter, data)` for each parameter that a shard's values hold, in model order.
+template <typename Visit>
+void for_each_parameter(const PreparedJob& prepared, std::size_t shard, const ShardValues& values,
+                        Visit visit) {
+  const FlatLayout& layout = prepared.layouts[shard];
+  std::map<std::pair<std::int64_t, std::int64_t>, const std::byte*> places;
+  for (const auto& entry : layout.trainable) {
+    places[{entry.layer, entry.parameter}] = values.trainable + entry.offset.size();
+  }
+  for (const auto& entry : layout.frozen) {
+    places[{entry.layer, entry.parameter}] = values.frozen + entry.offset.size();
   }
   for (const auto& use : layout.tied) {
     if (use.use != 0) continue;
-    const auto& tie = schema.ties[static_cast<std::size_t>(use.tie)];
-    given.apply(tie.full_name, tie.shape, c10::ScalarType::Float,
-                ties[static_cast<std::size_t>(use.tie)].part.data());
+    places[{use.layer, use.parameter}] = values.ties.at(static_cast<std::size_t>(use.tie));
+  }
+  for (const auto& [place, data] : places) {
+    const auto& layer = prepared.schema.layers[static_cast<std::size_t>(place.first)];
+    visit(layer.parameters[static_cast<std::size_t>(place.second)], data);
   }
 }
 
@@ -218,6 +324,12 @@ at::Tensor owning_view(const std::shared_ptr<HostBuffer>& memory, Bytes offset,
 }
 
 }  // namespace
+
+Bytes InitialStep::bytes() const {
+  Bytes total;
+  for (const NewPart& part : parts) total += part.bytes;
+  return total;
+}
 
 std::shared_ptr<const PreparedJob> prepare_job(const JobOptions& options,
                                                const MachineFacts& machine,
@@ -251,56 +363,55 @@ std::shared_ptr<const PreparedJob> prepare_job(const JobOptions& options,
     throw InvalidArgument("job \"" + options.name +
                           "\": every parameter is frozen, there is nothing to train");
   }
-  const Bytes gradients = all_gradient_bytes(*job);
-  job->state_bytes = state_bytes(*job) + (job->deferred ? gradients : Bytes(0)) +
-                     batch_bytes(first) * (machine.loader_depth + 2);
-  job->step_bytes = boundary_bytes(*job) + (job->deferred ? Bytes(0) : gradients);
-  job->plan.host_state = job->state_bytes;
-  job->plan.host_step = job->step_bytes;
+  plan_memory(*job, machine, first);
   return job;
 }
 
-InitialisedJob initialise_job(const PreparedJob& prepared, HostArena& arena, Reservation& grant) {
-  const ModelSchema& schema = prepared.schema;
+std::vector<InitialStep> initial_steps(const PreparedJob& prepared) {
+  using Role = NewPart::Role;
   const int slots = prepared.optimizer->state_slots();
-  const InitialValues given(prepared.options);
-  InitialisedJob job;
-  for (std::size_t tie = 0; tie < schema.ties.size(); ++tie) {
-    const Bytes size = tie_bytes(schema, static_cast<std::int64_t>(tie));
-    job.ties.push_back(
-        {take_zeroed(arena, grant, size),
-         schema.ties[tie].frozen ? HostBuffer() : take_zeroed(arena, grant, size * slots)});
-  }
+  std::vector<InitialStep> steps;
+  const auto add = [](InitialStep& step, Role role, std::size_t index, Bytes bytes) {
+    if (bytes > Bytes(0)) step.parts.push_back({role, index, bytes});
+  };
   for (std::size_t s = 0; s < prepared.layouts.size(); ++s) {
     const FlatLayout& layout = prepared.layouts[s];
-    InitialisedShard shard;
-    shard.trainable = take_zeroed(arena, grant, layout.trainable_bytes);
-    shard.frozen = take_zeroed(arena, grant, layout.frozen_bytes);
-    shard.moments = take_zeroed(arena, grant, layout.trainable_bytes * slots);
-    for (HostBuffer& buffers : shard.buffers) {
-      buffers = take_zeroed(arena, grant, layout.buffer_bytes);
+    InitialStep values{s, true, {}};
+    std::vector<InitialStep> moments{{s, false, {}}};
+    add(values, Role::kTrainable, s, layout.trainable_bytes);
+    add(values, Role::kFrozen, s, layout.frozen_bytes);
+    add(moments.front(), Role::kMoments, s, layout.trainable_bytes * slots);
+    for (const auto& use : layout.tied) {
+      if (use.use != 0) continue;
+      const auto tie = static_cast<std::size_t>(use.tie);
+      const Bytes size = tie_bytes(prepared.schema, use.tie);
+      add(values, Role::kTie, tie, size);
+      if (prepared.schema.ties[tie].frozen) continue;
+      add(moments.emplace_back(InitialStep{s, false, {}}), Role::kTieMoments, tie, size * slots);
     }
-    if (prepared.deferred && !prepared.plan.fits_device) {
-      shard.gradients = take(arena, grant, layout.trainable_bytes);
-      shard.tied_gradients.resize(layout.tied.size());
-      for_trainable_uses(schema, layout, [&](std::size_t tie, std::size_t use) {
-        shard.tied_gradients[use] =
-            take(arena, grant, tie_bytes(schema, static_cast<std::int64_t>(tie)));
-      });
+    steps.push_back(std::move(values));
+    for (InitialStep& step : moments) {
+      if (!step.parts.empty()) steps.push_back(std::move(step));
     }
-    std::vector<std::shared_ptr<Layer>> layers;
-    for (std::int64_t l = layout.first_layer; l < layout.end_layer; ++l) {
-      layers.push_back(make_layer(*prepared.options.model, l, prepared.options.seed));
-      store_initial_values(layout, l, *layers.back(), shard.trainable.data(), shard.frozen.data(),
-                           shard.buffers[0].data(), [&](std::int64_t tie) {
-                             return job.ties[static_cast<std::size_t>(tie)].part.data();
-                           });
-    }
-    apply_given_values(schema, layout, given, shard, job.ties);
-    shard.modules = std::make_unique<BoundShard>(schema, layout, std::move(layers));
-    job.shards.push_back(std::move(shard));
   }
-  return job;
+  return steps;
+}
+
+Bytes bytes_beside_parts(const PreparedJob& prepared, std::size_t shard) {
+  const Bytes gradients = keeps_gradients(prepared) ? gradient_bytes(prepared, shard) : Bytes(0);
+  return prepared.layouts[shard].buffer_bytes * 2 + gradients;
+}
+
+InitialisedStep make_initial_step(const PreparedJob& prepared, const InitialStep& step,
+                                  HostArena& arena, Reservation room, Reservation beside) {
+  InitialisedStep made;
+  for (const NewPart& part : step.parts) {
+    made.parts.push_back(take_zeroed(arena, room, part.bytes));
+  }
+  if (!step.values) return made;
+  make_memory_beside(prepared, step.shard, arena, beside, made);
+  made.modules = make_shard(prepared, step.shard, values_of(step, made));
+  return made;
 }
 
 StepMemory make_step_memory(const PreparedJob& prepared, HostArena& arena, Reservation grant) {
@@ -373,18 +484,43 @@ Weights collect_weights(const PreparedJob& prepared, std::vector<FinalShard> sha
   return weights;
 }
 
-std::string parameters_sha256(const PreparedJob& prepared, const Weights& weights) {
-  std::map<std::string, const at::Tensor*> by_name;
-  for (const auto& [name, tensor] : weights) by_name[name] = &tensor;
-  Sha256 digest;
-  for (const auto& layer : prepared.schema.layers) {
+void add_to_digest(const PreparedJob& prepared, std::size_t shard, const ShardValues& values,
+                   Sha256& digest) {
+  for_each_parameter(prepared, shard, values, [&](const auto& parameter, const std::byte* data) {
+    digest.update({data, static_cast<std::size_t>(parameter.elements) * sizeof(float)});
+  });
+}
+
+Weights empty_weights(const ModelSchema& schema) {
+  Weights weights;
+  for (const auto& layer : schema.layers) {
     for (const auto& parameter : layer.parameters) {
       if (parameter.tie && parameter.tie_use != 0) continue;
-      const at::Tensor& tensor = *by_name.at(parameter.full_name);
-      digest.update({static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+      weights.emplace_back(parameter.full_name, at::empty(parameter.shape, at::kFloat));
+    }
+    for (const auto& buffer : layer.buffers) {
+      weights.emplace_back(buffer.full_name, at::empty(buffer.shape, buffer.type));
     }
   }
-  return digest.hex_digest();
+  return weights;
+}
+
+void copy_values(const PreparedJob& prepared, std::size_t shard, const ShardValues& values,
+                 Weights& weights) {
+  std::map<std::string, at::Tensor*> targets;
+  for (auto& [name, tensor] : weights) targets[name] = &tensor;
+  const auto copy = [&](const std::string& name, const std::byte* data) {
+    at::Tensor& target = *targets.at(name);
+    if (target.nbytes() > 0) std::memcpy(target.data_ptr(), data, target.nbytes());
+  };
+  for_each_parameter(prepared, shard, values, [&](const auto& parameter, const std::byte* data) {
+    copy(parameter.full_name, data);
+  });
+  for (const auto& entry : prepared.layouts[shard].buffers) {
+    const auto& layer = prepared.schema.layers[static_cast<std::size_t>(entry.layer)];
+    copy(layer.buffers[static_cast<std::size_t>(entry.parameter)].full_name,
+         values.buffers + entry.offset.size());
+  }
 }
 
 }  // namespace hydra

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "engine/job_record.h"
 #include "hydra/device/device.h"
@@ -19,6 +21,7 @@ struct MachineFacts {
   std::function<Bytes(Bytes)> allocation_size;  ///< what a device counts for an allocation
   double link_bytes_per_second = 0;
   int loader_depth = 2;  ///< batches loaded ahead
+  bool storage = false;  ///< there is a storage tier: parts have their homes there
 };
 
 /// Checks a job's options, describes its model, runs the pilot and plans.
@@ -28,9 +31,18 @@ std::shared_ptr<const PreparedJob> prepare_job(const JobOptions& options,
                                                const MachineFacts& machine,
                                                const PilotRunner& run_pilot);
 
-/// Takes the job's host memory out of `grant` and writes the initial weights into it, one layer at
-/// a time. Errors: whatever a factory throws; OutOfHostMemory.
-InitialisedJob initialise_job(const PreparedJob& prepared, HostArena& arena, Reservation& grant);
+/// Returns the steps in which a job's parts are made: shard by shard, values before moments.
+std::vector<InitialStep> initial_steps(const PreparedJob& prepared);
+
+/// The host bytes that a shard has beside its parts: buffers twice and, of a deferred job,
+/// gradients.
+Bytes bytes_beside_parts(const PreparedJob& prepared, std::size_t shard);
+
+/// Makes the parts of a step out of `room` and, of one with values, what is beside them out of
+/// `beside`; writes the initial weights into them, one layer at a time.
+/// Errors: whatever a factory throws; OutOfHostMemory.
+InitialisedStep make_initial_step(const PreparedJob& prepared, const InitialStep& step,
+                                  HostArena& arena, Reservation room, Reservation beside);
 
 /// Takes one step's host memory out of `grant`.
 StepMemory make_step_memory(const PreparedJob& prepared, HostArena& arena, Reservation grant);
@@ -45,7 +57,23 @@ struct FinalShard {
 Weights collect_weights(const PreparedJob& prepared, std::vector<FinalShard> shards,
                         std::vector<HostBuffer> ties);
 
-/// Returns the SHA-256 over the parameters' bytes in model order; buffers are not part of it.
-std::string parameters_sha256(const PreparedJob& prepared, const Weights& weights);
+/// Where one shard's values lie in host memory: its own, and those of the ties that it owns.
+struct ShardValues {
+  std::byte* trainable = nullptr;
+  std::byte* frozen = nullptr;
+  std::byte* buffers = nullptr;
+  std::map<std::size_t, std::byte*> ties;  ///< by tie of the model
+};
+
+/// Adds a shard's parameters to the digest that is a job's fingerprint: the SHA-256 over all
+/// parameters' bytes in model order, tied ones with the shard that owns them, buffers not.
+void add_to_digest(const PreparedJob& prepared, std::size_t shard, const ShardValues& values,
+                   Sha256& digest);
+
+/// Returns tensors for all weights of a model, in model order, with undefined content.
+Weights empty_weights(const ModelSchema& schema);
+/// Copies a shard's parameters and buffers into such tensors.
+void copy_values(const PreparedJob& prepared, std::size_t shard, const ShardValues& values,
+                 Weights& weights);
 
 }  // namespace hydra

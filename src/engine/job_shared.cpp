@@ -38,13 +38,12 @@ const char* to_string(JobState state) {
 }
 
 JobShared::JobShared(JobId id, std::string name, std::int64_t max_steps, Plan plan,
-                     std::function<void()> request_cancel, std::function<void()> memory_released)
+                     Requests requests)
     : id_(id),
       name_(std::move(name)),
       max_steps_(max_steps),
       plan_(std::move(plan)),
-      request_cancel_(std::move(request_cancel)),
-      memory_released_(std::move(memory_released)) {}
+      requests_(std::move(requests)) {}
 
 void JobShared::begin(Nanoseconds now) {
   MutexLock lock(mutex_);
@@ -62,12 +61,28 @@ void JobShared::complete(Weights weights, std::string sha256, Nanoseconds now) {
   {
     MutexLock lock(mutex_);
     if (!lease_.expired()) weights_ = std::move(weights);
-    sha256_ = std::move(sha256);
-    end_ = now;
-    time_left_ = Nanoseconds(0);
-    state_ = JobState::kCompleted;
+    end_well(std::move(sha256), now);
   }
   ended_.notify_all();
+}
+
+bool JobShared::complete_on_storage(std::string sha256, Nanoseconds now) {
+  bool wanted = false;
+  {
+    MutexLock lock(mutex_);
+    wanted = !lease_.expired();
+    weights_on_storage_ = wanted;
+    end_well(std::move(sha256), now);
+  }
+  ended_.notify_all();
+  return wanted;
+}
+
+void JobShared::end_well(std::string sha256, Nanoseconds now) {
+  sha256_ = std::move(sha256);
+  end_ = now;
+  time_left_ = Nanoseconds(0);
+  state_ = JobState::kCompleted;
 }
 
 void JobShared::fail(JobState state, std::exception_ptr failure, Nanoseconds now) {
@@ -114,16 +129,27 @@ JobState JobShared::wait() const {
   return state_;
 }
 
-void JobShared::cancel() const { request_cancel_(); }
+void JobShared::cancel() const { requests_.cancel(); }
 
 std::exception_ptr JobShared::failure() const {
   MutexLock lock(mutex_);
   return failure_;
 }
 
-Weights JobShared::final_weights() const {
-  MutexLock lock(mutex_);
-  return weights_;
+Weights JobShared::copy_of_weights() const {
+  Weights final;
+  bool stored = false;
+  {
+    MutexLock lock(mutex_);
+    final = weights_;
+    stored = weights_on_storage_;
+  }
+  if (stored) return requests_.read_weights();
+  Weights copies;
+  for (const auto& [name, tensor] : final) {
+    copies.emplace_back(name, tensor.clone());
+  }
+  return copies;
 }
 
 std::shared_ptr<const void> JobShared::lease() {
@@ -138,13 +164,16 @@ std::shared_ptr<const void> JobShared::lease() {
 
 void JobShared::release_weights() {
   Weights dropped;
+  bool stored = false;
   {
     MutexLock lock(mutex_);
-    if (lease_.expired()) dropped.swap(weights_);
+    if (!lease_.expired()) return;
+    dropped.swap(weights_);
+    stored = std::exchange(weights_on_storage_, false);
   }
-  if (dropped.empty()) return;
+  if (dropped.empty() && !stored) return;
   dropped.clear();  // outside the lock, and before anyone is told
-  memory_released_();
+  requests_.release();
 }
 
 const std::string& JobShared::sha256() const { return sha256_; }
@@ -173,14 +202,10 @@ void JobHandle::get() const {
 
 Weights JobHandle::weights() const {
   get();
-  const Weights final = shared_->final_weights();
-  if (final.empty()) {
+  Weights copies = shared_->copy_of_weights();
+  if (copies.empty()) {
     throw InvalidArgument("the weights of job \"" + name() +
                           "\" went with its last handle: keep one");
-  }
-  Weights copies;
-  for (const auto& [name, tensor] : final) {
-    copies.emplace_back(name, tensor.clone());
   }
   return copies;
 }

@@ -16,8 +16,14 @@ namespace hydra {
 /// Thread safety: thread-safe; a leaf lock.
 class JobShared : public std::enable_shared_from_this<JobShared> {
  public:
-  JobShared(JobId id, std::string name, std::int64_t max_steps, Plan plan,
-            std::function<void()> request_cancel, std::function<void()> memory_released);
+  /// What handles ask of the coordinator.
+  struct Requests {
+    std::function<void()> cancel;
+    std::function<void()> release;          ///< the final weights are wanted no more
+    std::function<Weights()> read_weights;  ///< from storage; blocks; throws when it cannot be
+  };
+
+  JobShared(JobId id, std::string name, std::int64_t max_steps, Plan plan, Requests requests);
 
   JobId id() const { return id_; }
   const std::string& name() const { return name_; }
@@ -27,6 +33,8 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   void begin(Nanoseconds now);
   void add_metrics(const StepMetrics& metrics, Nanoseconds time_left);
   void complete(Weights weights, std::string sha256, Nanoseconds now);
+  /// The same of a job whose weights are on storage. False when nobody wants them any more.
+  bool complete_on_storage(std::string sha256, Nanoseconds now);
   void fail(JobState state, std::exception_ptr failure, Nanoseconds now);
 
   // The handles' side.
@@ -35,7 +43,8 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   JobState wait() const;
   void cancel() const;
   std::exception_ptr failure() const;
-  Weights final_weights() const;      ///< of a completed job, while a lease lives
+  /// Copies of a completed job's final weights; empty when no lease lives. Errors: of reading them.
+  Weights copy_of_weights() const;
   const std::string& sha256() const;  ///< of a completed job
   /// Keeps the final weights until the last copy of what it returns dies.
   std::shared_ptr<const void> lease();
@@ -45,8 +54,7 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   const std::string name_;
   const std::int64_t max_steps_;
   const Plan plan_;
-  const std::function<void()> request_cancel_;
-  const std::function<void()> memory_released_;  ///< called once the final weights are gone
+  const Requests requests_;
 
   mutable Mutex mutex_;
   mutable ConditionVariable ended_;
@@ -57,10 +65,12 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   Nanoseconds time_left_ HYDRA_GUARDED_BY(mutex_){0};
   Nanoseconds end_ HYDRA_GUARDED_BY(mutex_){0};
   Weights weights_ HYDRA_GUARDED_BY(mutex_);
+  bool weights_on_storage_ HYDRA_GUARDED_BY(mutex_) = false;
   std::weak_ptr<const void> lease_ HYDRA_GUARDED_BY(mutex_);
   std::string sha256_;  // written once, before the state becomes kCompleted
 
   void release_weights();
+  void end_well(std::string sha256, Nanoseconds now) HYDRA_REQUIRES(mutex_);
 };
 
 /// Returns the message of an exception.

@@ -49,6 +49,10 @@ std::string Plan::to_text(const std::vector<std::string>& layer_names) const {
            to_string(resident_bytes).c_str());
   text += line("  host:   %s state, %s per step in flight", to_string(host_state).c_str(),
                to_string(host_step).c_str());
+  if (storage > Bytes(0)) {
+    text += line("  storage: %s parameters and moments, at least %s of host cache over them",
+                 to_string(storage).c_str(), to_string(host_cache).c_str());
+  }
   text += line("  step:   %.1f ms predicted in %lld micro-batches, of which %.1f ms recomputation",
                1e3 * seconds(predicted_step), static_cast<long long>(micro_batches),
                1e3 * seconds(recomputation));

@@ -64,6 +64,10 @@ Json to_object(const RunSummary::Device& device) {
           {"idle_seconds", device.idle_seconds}};
 }
 
+Json tier(Bytes budget, Bytes peak) {
+  return {{"budget_bytes", budget.count()}, {"peak_bytes", peak.count()}};
+}
+
 Nanoseconds nanoseconds(double seconds) {
   return std::chrono::duration_cast<Nanoseconds>(std::chrono::duration<double>(seconds));
 }
@@ -80,7 +84,14 @@ std::vector<std::vector<std::string>> memory_rows(const RunSummary& summary) {
                     share(device.unit_wait_seconds), share(device.supply_wait_seconds),
                     share(device.idle_seconds)});
   }
-  rows.push_back({"host", to_string(summary.host_budget), to_string(summary.host_peak)});
+  const auto add = [&](const char* name, Bytes budget, Bytes peak) {
+    rows.push_back({name, to_string(budget), to_string(peak)});
+  };
+  add("host", summary.host_budget, summary.host_peak);
+  if (summary.has_storage()) {
+    add("host cache", summary.host_cache_budget, summary.host_cache_peak);
+    add("storage", summary.storage_budget, summary.storage_peak);
+  }
   return rows;
 }
 
@@ -110,8 +121,11 @@ std::string to_json(const RunSummary& summary) {
   for (const auto& job : summary.jobs) json["jobs"].push_back(to_object(job));
   json["devices"] = Json::array();
   for (const auto& device : summary.devices) json["devices"].push_back(to_object(device));
-  json["host"] = {{"budget_bytes", summary.host_budget.count()},
-                  {"peak_bytes", summary.host_peak.count()}};
+  json["host"] = tier(summary.host_budget, summary.host_peak);
+  if (summary.has_storage()) {
+    json["host_cache"] = tier(summary.host_cache_budget, summary.host_cache_peak);
+    json["storage"] = tier(summary.storage_budget, summary.storage_peak);
+  }
   json["links"] = Json::array();
   for (const auto& link : summary.links) {
     json["links"].push_back(

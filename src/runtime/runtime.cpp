@@ -49,6 +49,22 @@ void validate(const RuntimeOptions& options) {
         " and " + std::to_string(options.loader_depth));
   }
   if (options.host_memory < Bytes(0)) throw InvalidArgument("host_memory is negative");
+  if (options.storage.host_cache < Bytes(0)) throw InvalidArgument("host_cache is negative");
+  if (options.storage.drives.empty() && options.storage.host_cache > Bytes(0)) {
+    throw InvalidArgument("host_cache is set and there is no storage: name a drive, or leave it 0");
+  }
+}
+
+/// How much of the host memory is the cache over storage.
+Bytes host_cache(const RuntimeOptions& options) {
+  if (options.storage.drives.empty()) return Bytes(0);
+  if (options.storage.host_cache == Bytes(0)) return Bytes(options.host_memory.count() / 2);
+  if (options.storage.host_cache >= options.host_memory) {
+    throw InvalidArgument("host_cache is " + to_string(options.storage.host_cache) +
+                          ", host_memory " + to_string(options.host_memory) +
+                          ": lower host_cache, which is a part of it, or raise host_memory");
+  }
+  return options.storage.host_cache;
 }
 
 int threads_per_device(const RuntimeOptions& options) {
@@ -96,7 +112,8 @@ RunSummary::Device device_summary(const VirtualDevice& device, const DeviceStats
 struct Runtime::Impl {
   explicit Impl(RuntimeOptions given)
       : options(std::move(given)),
-        host_budget("host", options.host_memory),
+        host_budget("host", options.host_memory - host_cache(options)),
+        cache_budget("host cache", host_cache(options)),
         host_arena(options.host_memory) {
     if (options.policy == nullptr) options.policy = make_sharded_lrtf_policy();
     if (options.trace == nullptr) options.trace = std::make_shared<NullTraceSink>();
@@ -112,6 +129,10 @@ struct Runtime::Impl {
     }
     coordinator_options.host_budget = &host_budget;
     coordinator_options.host_arena = &host_arena;
+    if (!options.storage.drives.empty()) {
+      coordinator_options.storage = storage_options();
+      coordinator_options.host_cache = &cache_budget;
+    }
     coordinator_options.policy = options.policy.get();
     coordinator_options.clock = &clock;
     coordinator_options.trace = options.trace.get();
@@ -138,6 +159,17 @@ struct Runtime::Impl {
     for (auto& device : devices) device->close();
   }
 
+  ExtentStoreOptions storage_options() const {
+    ExtentStoreOptions storage;
+    storage.drives = options.storage.drives;
+    storage.kind = options.storage.kind;
+    storage.log = options.log.get();
+    storage.trace = options.trace.get();
+    storage.clock = &clock;
+    storage.wrap = options.debug.wrap_drive;
+    return storage;
+  }
+
   MachineFacts machine() const {
     MachineFacts facts;
     facts.device_budget = devices.front()->budget();
@@ -152,6 +184,7 @@ struct Runtime::Impl {
               : std::min(facts.link_bytes_per_second, device.link_bytes_per_second);
     }
     facts.loader_depth = options.loader_depth;
+    facts.storage = !options.storage.drives.empty();
     facts.allocation_size = [device = devices.front().get()](Bytes bytes) {
       return device->allocation_size(bytes);
     };
@@ -172,7 +205,24 @@ struct Runtime::Impl {
           " for a step), the host budget is " + to_string(host_budget.capacity()) +
           ": raise host_memory or train a smaller model or batch");
     }
+    if (prepared->on_storage) check_storage(*prepared);
     return prepared;
+  }
+
+  void check_storage(const PreparedJob& job) const {
+    const std::string name = "job \"" + job.options.name + "\" ";
+    const Bytes storage = coordinator->storage_budget()->capacity();
+    if (job.storage_bytes > storage) {
+      throw StorageError(false, name + "needs " + to_string(job.storage_bytes) +
+                                    " of storage for its parameters and moments, the drives have " +
+                                    to_string(storage) + ": raise the storage size");
+    }
+    if (job.cache_bytes > cache_budget.capacity()) {
+      throw OutOfHostMemory(name + "has " + to_string(job.cache_bytes) +
+                            " of parts that are in the host at once, the host's cache over storage "
+                            "is " +
+                            to_string(cache_budget.capacity()) + ": raise host_cache");
+    }
   }
 
   // Jobs of one definition and batch shape share one pilot.
@@ -195,6 +245,7 @@ struct Runtime::Impl {
   RuntimeOptions options;
   SteadyClock clock;
   TierBudget host_budget;
+  TierBudget cache_budget;
   HostArena host_arena;
   std::vector<std::unique_ptr<VirtualDevice>> devices;
   std::unique_ptr<StepReporter> reporter;  ///< outlives the coordinator, which reports to it
@@ -240,6 +291,10 @@ void Runtime::wait_all() {
 
 const TierBudget& Runtime::host_budget() const { return impl_->host_budget; }
 
+const TierBudget& Runtime::host_cache_budget() const { return impl_->cache_budget; }
+
+const TierBudget* Runtime::storage_budget() const { return impl_->coordinator->storage_budget(); }
+
 std::vector<DeviceStats> Runtime::device_stats() const {
   std::vector<DeviceStats> stats;
   for (const auto& device : impl_->devices) stats.push_back(device->stats());
@@ -279,6 +334,16 @@ RunSummary Runtime::summary() const {
         {"host to " + device->name(), stats.uploaded, seconds(stats.upload_busy)});
     summary.links.push_back(
         {device->name() + " to host", stats.downloaded, seconds(stats.download_busy)});
+  }
+  if (const ExtentStore* extents = impl_->coordinator->extents()) {
+    const IoStats written = extents->stats(true);
+    const IoStats read = extents->stats(false);
+    summary.links.push_back({"host to storage", written.bytes, seconds(written.busy)});
+    summary.links.push_back({"storage to host", read.bytes, seconds(read.busy)});
+    summary.host_cache_budget = impl_->cache_budget.capacity();
+    summary.host_cache_peak = impl_->cache_budget.peak();
+    summary.storage_budget = impl_->coordinator->storage_budget()->capacity();
+    summary.storage_peak = impl_->coordinator->storage_budget()->peak();
   }
   summary.host_budget = impl_->host_budget.capacity();
   summary.host_peak = impl_->host_budget.peak();

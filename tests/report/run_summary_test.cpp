@@ -73,6 +73,7 @@ TEST(RunSummaryTest, TheJsonHasTheDocumentedKeys) {
       ElementsAre("name", "budget_bytes", "peak_bytes", "busy_share", "transfer_wait_seconds",
                   "unit_wait_seconds", "supply_wait_seconds", "idle_seconds"));
   EXPECT_THAT(keys(json["host"]), ElementsAre("budget_bytes", "peak_bytes"));
+  EXPECT_FALSE(json.contains("storage"));
   EXPECT_THAT(keys(json["links"][0]), ElementsAre("name", "bytes", "seconds"));
 }
 
@@ -103,6 +104,20 @@ TEST(RunSummaryTest, TheJsonGivesEveryValueBack) {
   EXPECT_EQ(json["links"][0]["name"], "host to cpu0");
   EXPECT_EQ(json["links"][1]["bytes"], 1 << 20);
   EXPECT_EQ(json["links"][1]["seconds"], 0.25);
+}
+
+TEST(RunSummaryTest, AStorageTierHasBudgetsAndPeaksInJsonAndTable) {
+  RunSummary summary = example();
+  summary.host_cache_budget = Bytes(2 << 20);
+  summary.host_cache_peak = Bytes(1 << 20);
+  summary.storage_budget = Bytes(8 << 20);
+  summary.storage_peak = Bytes(3 << 20);
+  const Json json = Json::parse(to_json(summary));
+  EXPECT_EQ(json["host_cache"], Json({{"budget_bytes", 2 << 20}, {"peak_bytes", 1 << 20}}));
+  EXPECT_EQ(json["storage"], Json({{"budget_bytes", 8 << 20}, {"peak_bytes", 3 << 20}}));
+  const std::string table = to_table(summary);
+  EXPECT_NE(table.find("host cache   2.00 MiB   1.00 MiB\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("storage      8.00 MiB   3.00 MiB\n"), std::string::npos) << table;
 }
 
 TEST(RunSummaryTest, ALossThatIsNotFiniteIsNull) {

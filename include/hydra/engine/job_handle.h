@@ -45,7 +45,7 @@ struct JobStatus {
 ///
 /// A value: copies name the same job. Thread safety: thread-safe. Lifetime: may outlive the
 /// runtime, whose destruction cancels what still runs; a completed job's weights live (and count
-/// against the host budget) as long as a handle does.
+/// against the host budget, or that of storage) as long as a handle does.
 class JobHandle {
  public:
   explicit JobHandle(std::shared_ptr<JobShared> shared);
@@ -63,7 +63,9 @@ class JobHandle {
   /// Waits, then throws what the job failed with (or Cancelled). Blocks: until the job has ended.
   void get() const;
 
-  /// Returns copies of the final parameters and buffers. Errors: as `get`. Blocks: as `get`.
+  /// Returns copies of the final parameters and buffers. Errors: as `get`; of weights on storage,
+  /// StorageError or CorruptionError when they cannot be read, InvalidArgument once the runtime has
+  /// gone. Blocks: as `get`, and while they are read.
   Weights weights() const;
   /// Returns the SHA-256 over all parameters' bytes in model order, in hexadecimal.
   /// Errors: as `get`. Blocks: as `get`.

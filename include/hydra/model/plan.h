@@ -90,6 +90,10 @@ struct Plan {
   /// gradients when deferred). This and the next are set where a job is prepared.
   Bytes host_state;
   Bytes host_step;  ///< of a step in flight: boundary activations, their gradients, gradients
+  /// Bytes on drives: parameters and moments, which are not part of `host_state` then; 0 without a
+  /// storage tier.
+  Bytes storage;
+  Bytes host_cache;  ///< of those, what has to be in host memory at once: the least of a cache
   Nanoseconds predicted_step{0};
   Nanoseconds recomputation{0};  ///< part of predicted_step
 

@@ -33,7 +33,7 @@ struct RunSummary {
     double idle_seconds = 0;
   };
   struct Link {
-    std::string name;  ///< "host to cpu0", "cpu0 to host"
+    std::string name;  ///< "host to cpu0", "cpu0 to host", "host to storage", "storage to host"
     Bytes bytes;
     double seconds = 0;
   };
@@ -43,7 +43,15 @@ struct RunSummary {
   std::vector<Device> devices;
   Bytes host_budget;
   Bytes host_peak;
+  /// The storage tier, and the host's cache over it, which is not part of the host's budget above.
+  /// All 0 where there is none.
+  Bytes host_cache_budget;
+  Bytes host_cache_peak;
+  Bytes storage_budget;
+  Bytes storage_peak;
   std::vector<Link> links;
+
+  bool has_storage() const { return storage_budget > Bytes(0); }
 };
 
 /// Returns what the summary says of devices, links and the host tier.

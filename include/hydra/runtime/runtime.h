@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "hydra/device/virtual_device.h"
 #include "hydra/engine/job_handle.h"
 #include "hydra/engine/job_options.h"
+#include "hydra/io/extent_store.h"
 #include "hydra/memory/tier_budget.h"
 #include "hydra/report/run_summary.h"
 #include "hydra/schedule/policy.h"
@@ -25,6 +27,17 @@ struct RuntimeOptions {
   /// Budget of the host tier: parameters, moments, gradients and boundary activations of all jobs.
   /// 0 takes three quarters of the machine's memory less the devices' budgets.
   Bytes host_memory{};
+
+  /// The storage tier. With at least one drive, parameters and moments of all jobs have their homes
+  /// there, and host memory is a cache over it: bytes are written when they first have to leave it.
+  struct Storage {
+    std::vector<DriveOptions> drives{};  ///< directories, with the bytes to take of each
+    BlockIoKind kind = BlockIoKind::kAutomatic;
+    /// How much of `host_memory` is the cache; 0: half of it. A larger one moves fewer bytes and
+    /// leaves less to gradients and activations.
+    Bytes host_cache{};
+  };
+  Storage storage{};
 
   /// Torch threads of each device's worker. Part of what a result depends on. 0 shares the
   /// machine's cores among the devices.
@@ -50,6 +63,8 @@ struct RuntimeOptions {
   struct Debug {
     bool evict_at_once = false;        ///< nothing stays on a device that no unit holds
     bool reverse_ready_order = false;  ///< the youngest ready job first
+    /// Wraps each drive's BlockIo, to plant faults.
+    std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap_drive{};
   };
   Debug debug{};
 };
@@ -61,7 +76,8 @@ struct RuntimeOptions {
 /// Thread safety: thread-safe.
 class Runtime {
  public:
-  /// Errors: InvalidArgument for options out of range; SystemError when a thread cannot start, or
+  /// Errors: InvalidArgument for options out of range; StorageError when a drive is full, or its
+  /// directory cannot be used; SystemError when a thread cannot start, or
   /// LibTorch is of another version than Hydra was built with, or a file for metrics cannot be
   /// made.
   explicit Runtime(RuntimeOptions options);
@@ -75,8 +91,8 @@ class Runtime {
 
   /// Plans a job and takes it in; it starts as soon as the host tier has room for it.
   /// Blocks: while the pilot runs each layer once (again only for another model or batch shape).
-  /// Errors: InvalidArgument, Unsupported, DoesNotFit, OutOfHostMemory, DataError, LayerError; then
-  /// nothing was started and other jobs go on.
+  /// Errors: InvalidArgument, Unsupported, DoesNotFit, OutOfHostMemory, DataError, LayerError,
+  /// StorageError when the drives are too small; then nothing was started and other jobs go on.
   JobHandle submit(const JobOptions& job);
 
   /// Waits until every job submitted so far has ended. Blocks: until then.
@@ -85,8 +101,12 @@ class Runtime {
 
   /// What has been measured so far: jobs, devices, host tier, links.
   RunSummary summary() const;
-  /// The host tier's budget, for inspection.
+  /// The host tier's budget, for inspection; with a storage tier less the cache over it.
   const TierBudget& host_budget() const;
+  /// The budget of host copies of parts on storage; its capacity is 0 without a storage tier.
+  const TierBudget& host_cache_budget() const;
+  /// What jobs have been granted of the drives; null without a storage tier.
+  const TierBudget* storage_budget() const;
   /// The devices' counters, in order.
   std::vector<DeviceStats> device_stats() const;
 
