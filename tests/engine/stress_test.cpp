@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "engine_fixture.h"
-#include "hydra/core/mutex.h"
 #include "hydra/core/random.h"
+#include "kept_log.h"
 
 namespace hydra {
 namespace {
@@ -110,22 +110,6 @@ TEST(StressTest, MoreJobsThanHostMemoryHoldsRunOneAfterAnother) {
     ASSERT_EQ(handle.wait(), JobState::kCompleted);
   }
 }
-
-class KeptLog final : public LogSink {
- public:
-  void log(LogLevel, std::string_view message) noexcept override {
-    MutexLock lock(mutex_);
-    lines_.emplace_back(message);
-  }
-  std::vector<std::string> lines() const {
-    MutexLock lock(mutex_);
-    return lines_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  std::vector<std::string> lines_ HYDRA_GUARDED_BY(mutex_);
-};
 
 TEST(StressTest, AQueuedJobStartsWhenTheLastHandleOfAFinishedOneGoes) {
   const Expected& expected = expected_of("gpt2", true);

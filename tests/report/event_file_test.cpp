@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "event_records.h"
 #include "hydra/core/error.h"
-#include "report/event_record.h"
 #include "report/utf8.h"
 #include "temporary_folder.h"
 
@@ -35,23 +35,6 @@ std::string hex(const std::string& bytes) {
     text += digits;
   }
   return text;
-}
-
-/// The records of a file by their lengths; whatever is not one is a failure.
-std::vector<std::string> records(const std::string& bytes) {
-  std::vector<std::string> found;
-  std::size_t at = 0;
-  while (at < bytes.size()) {
-    std::uint64_t length = 0;
-    if (bytes.size() - at < 16) break;
-    std::memcpy(&length, bytes.data() + at, sizeof length);
-    if (length > bytes.size() - at - 16) break;
-    found.push_back(bytes.substr(at + 12, length));
-    EXPECT_EQ(bytes.substr(at, length + 16), framed(found.back()));
-    at += length + 16;
-  }
-  EXPECT_EQ(at, bytes.size()) << "bytes that are no record follow";
-  return found;
 }
 
 // The expected bytes come from TensorBoard 2.21's own messages (SerializeToString) and from a
