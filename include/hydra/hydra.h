@@ -30,6 +30,7 @@
 #include "hydra/optim/optimizer.h"
 #include "hydra/report/event_file.h"
 #include "hydra/report/metrics_file.h"
+#include "hydra/report/output_file.h"
 #include "hydra/report/run_summary.h"
 #include "hydra/report/trace_file.h"
 #include "hydra/report/utilisation.h"

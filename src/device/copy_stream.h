@@ -5,9 +5,11 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "hydra/core/clock.h"
 #include "hydra/core/inbox.h"
+#include "hydra/core/mutex.h"
 #include "hydra/core/random.h"
 #include "hydra/core/trace.h"
 #include "hydra/device/device.h"
@@ -28,6 +30,23 @@ class PlantedFailure {
   std::atomic<std::int64_t> fail_at_;
 };
 
+/// The memory that queued copies of a device touch.
+class PendingCopies {
+ public:
+  void add(const void* target, const void* source, Bytes bytes);
+  void remove(const void* target, const void* source, Bytes bytes);
+  bool touch(const void* data, Bytes bytes) const;
+
+ private:
+  struct Range {
+    const std::byte* begin;
+    std::size_t size;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  mutable Mutex mutex_;
+  std::vector<Range> ranges_ HYDRA_GUARDED_BY(mutex_);
+};
+
 /// What a copy stream pretends to be.
 struct CopyStreamOptions {
   std::string track;  ///< of the trace
@@ -36,6 +55,7 @@ struct CopyStreamOptions {
   std::optional<std::uint64_t> delay_seed;
   Nanoseconds largest_delay{0};
   PlantedFailure* failure = nullptr;
+  PendingCopies* pending = nullptr;  ///< null: nobody asks
   TraceSink* trace = nullptr;
   const Clock* clock = nullptr;
 };

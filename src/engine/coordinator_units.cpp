@@ -16,9 +16,9 @@ bool Coordinator::try_dispatch(Slot& slot) {
   if (slot.running) return false;
   JobRecord& record = job(slot.next->job);
   if (!slot.next->loaded || !may_start(*slot.next)) return false;
-  if (record.retry_alone) {
-    store_->clear_device(slot.id);
-    if (slot.in_flight > 0) return false;
+  if (record.retry_alone == slot.next->index) {
+    const bool alone = store_->clear_device(slot.id, slot.next->claim);
+    if (!alone || slot.in_flight > 0) return false;
     slot.device->trim();
   }
   const Plan& plan = record.prepared->plan;
@@ -174,7 +174,7 @@ void Coordinator::handle(UnitComputed& message) {
     in_flight_.erase(message.unit);
     return;
   }
-  record.retry_alone = false;
+  if (record.retry_alone == flight.index) record.retry_alone.reset();
   record.transfer_retries = 0;
   record.loss += flight.outcome->loss;
   record.times.observe(flight.index, flight.outcome->compute);
@@ -215,14 +215,14 @@ void Coordinator::unit_failed(JobRecord& record, const InFlight& flight) {
     out_of_memory = true;
   } catch (...) {
   }
-  if (!out_of_memory || record.retry_alone) {
+  if (!out_of_memory || record.retry_alone == flight.index) {
     end(record, JobState::kFailed, flight.outcome->failure);
     return;
   }
   options_.log->log(LogLevel::kWarning, flight.command->label + ": " +
                                             message_of(flight.outcome->failure) +
                                             "; trying once more with the device to itself");
-  record.retry_alone = true;
+  record.retry_alone = flight.index;
   rewind(record, flight.index);
 }
 

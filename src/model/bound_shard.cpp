@@ -173,6 +173,15 @@ void BoundShard::train(bool on) {
   for (const auto& layer : impl_->layers) layer->train(on);
 }
 
+void drop_values(const Layer& layer) {
+  const LayerTensors tensors(layer);
+  for (const auto* list : {&tensors.parameters, &tensors.buffers}) {
+    for (const auto& [name, tensor] : *list) {
+      tensor.set_data(at::empty({0}, tensor.options()));
+    }
+  }
+}
+
 void store_initial_values(const FlatLayout& layout, std::int64_t layer_index, const Layer& layer,
                           std::byte* trainable, std::byte* frozen, std::byte* buffers,
                           const std::function<std::byte*(std::int64_t tie)>& tied_owner) {

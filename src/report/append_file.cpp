@@ -1,9 +1,12 @@
 #include "report/append_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -27,6 +30,8 @@ const char* way_out(int error) {
       return ": make room, or name a place on another drive";
     case EFBIG:
       return ": raise the limit of a file's size (ulimit -f)";
+    case EAGAIN:
+      return ": nobody reads the pipe";
     case EMFILE:
     case ENFILE:
       return ": raise the limit of open files (ulimit -n)";
@@ -35,17 +40,37 @@ const char* way_out(int error) {
   }
 }
 
+/// Keeps other processes from appending, where the file system has locks.
+class Lock {
+ public:
+  explicit Lock(int file) : file_(file) {
+    while (::flock(file_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  ~Lock() { ::flock(file_, LOCK_UN); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  int file_;
+};
+
+std::int64_t size_of(int file) {
+  struct stat state {};
+  return ::fstat(file, &state) == 0 && S_ISREG(state.st_mode) ? state.st_size : 0;
+}
+
 }  // namespace
 
 void AppendFile::fail(int error) const {
   throw SystemError("cannot write " + path_ + ": " + std::strerror(error) + way_out(error));
 }
 
+// Not blocking, which regular files do not mind: a pipe must not hold its writer for ever.
 AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
-  file_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  file_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
   if (file_ < 0) fail(errno);
-  struct stat state {};
-  if (::fstat(file_, &state) == 0 && S_ISREG(state.st_mode)) size_bytes_ = state.st_size;
+  size_bytes_ = size_of(file_);
 }
 
 AppendFile::~AppendFile() {
@@ -60,9 +85,16 @@ bool AppendFile::ends_with_line() const {
 
 void AppendFile::append(std::string_view bytes) {
   HYDRA_CHECK(is_open(), path_ + " has been closed");
+  const Lock lock(file_);
+  size_bytes_ = std::max(size_bytes_, size_of(file_));
+  write_all(bytes);
+  size_bytes_ += static_cast<std::int64_t>(bytes.size());
+}
+
+void AppendFile::write_all(std::string_view bytes) {
   for (std::size_t done = 0; done < bytes.size();) {
     const ssize_t written = ::write(file_, bytes.data() + done, bytes.size() - done);
-    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && (errno == EINTR || (errno == EAGAIN && wait_for_reader()))) continue;
     if (written <= 0) {
       const int error = written < 0 ? errno : ENOSPC;
       // Where part of it cannot be taken back, nothing may follow it.
@@ -71,7 +103,14 @@ void AppendFile::append(std::string_view bytes) {
     }
     done += static_cast<std::size_t>(written);
   }
-  size_bytes_ += static_cast<std::int64_t>(bytes.size());
+}
+
+bool AppendFile::wait_for_reader() const {
+  constexpr int kPatienceMs = 5000;
+  pollfd room{file_, POLLOUT, 0};
+  const bool ready = ::poll(&room, 1, kPatienceMs) > 0;
+  errno = EAGAIN;
+  return ready;
 }
 
 void AppendFile::close() {

@@ -6,9 +6,11 @@
 
 namespace hydra {
 
-/// Appends to a file; each append is there whole or not at all.
+/// Appends to a file; each append is there whole or not at all, also where other processes append
+/// to the same file this way (each holds a lock meanwhile).
 ///
-/// Errors: SystemError with path and cause. Thread safety: thread-compatible.
+/// Errors: SystemError with path and cause; a pipe whose reader does not read for five seconds
+/// counts as one. Thread safety: thread-compatible.
 class AppendFile {
  public:
   /// Makes the file, or goes on with one that is there.
@@ -19,6 +21,7 @@ class AppendFile {
 
   const std::string& path() const noexcept { return path_; }
   bool is_open() const noexcept { return file_ >= 0; }
+  /// As of the last append.
   std::int64_t size_bytes() const noexcept { return size_bytes_; }
   /// Returns true when the file is empty or its last byte is a line's end.
   bool ends_with_line() const;
@@ -31,6 +34,8 @@ class AppendFile {
 
  private:
   [[noreturn]] void fail(int error) const;
+  void write_all(std::string_view bytes);
+  bool wait_for_reader() const;
 
   std::string path_;
   int file_ = -1;

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "report/text_file.h"
+#include "hydra/report/output_file.h"
 #include "report/text_line.h"
 
 namespace hydra {
@@ -95,6 +95,13 @@ std::vector<std::vector<std::string>> memory_rows(const RunSummary& summary) {
   return rows;
 }
 
+std::string identity_line(const RunSummary::Identity& identity) {
+  if (identity.threads_per_device == 0) return "";
+  return "these bits are those of " + std::to_string(identity.threads_per_device) +
+         " Torch thread(s) per device, LibTorch " + identity.torch + ", " + identity.cpu_kernels +
+         " kernels\n";
+}
+
 }  // namespace
 
 Utilisation to_utilisation(const RunSummary& summary) {
@@ -116,6 +123,9 @@ Utilisation to_utilisation(const RunSummary& summary) {
 
 std::string to_json(const RunSummary& summary) {
   Json json;
+  json["identity"] = {{"threads_per_device", summary.identity.threads_per_device},
+                      {"torch", summary.identity.torch},
+                      {"cpu_kernels", summary.identity.cpu_kernels}};
   json["wall_seconds"] = summary.wall_seconds;
   json["jobs"] = Json::array();
   for (const auto& job : summary.jobs) json["jobs"].push_back(to_object(job));
@@ -132,12 +142,13 @@ std::string to_json(const RunSummary& summary) {
         {{"name", link.name}, {"bytes", link.bytes.count()}, {"seconds", link.seconds}});
   }
   json["bottleneck"] = bottleneck(to_utilisation(summary));
+  json["lost_outputs"] = summary.lost_outputs;
   // Names are the user's: bytes that are not UTF-8 are replaced, not fatal.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 void write_summary_json(const RunSummary& summary, const std::string& path) {
-  write_text_file(path, to_json(summary));
+  OutputFile(path).write(to_json(summary));
 }
 
 std::string to_table(const RunSummary& summary) {
@@ -159,8 +170,10 @@ std::string to_table(const RunSummary& summary) {
       text += one_line(job.name) + ": " + one_line(job.reason) + "\n";
     }
   }
-  return text + "\n" + aligned(memory_rows(summary)) + "\n" + aligned(links) +
-         "\nbottleneck: " + one_line(bottleneck(to_utilisation(summary))) + "\n";
+  for (const std::string& lost : summary.lost_outputs) text += one_line(lost) + "\n";
+  return text + "\n" + aligned(memory_rows(summary)) + "\n" + aligned(links) + "\n" +
+         identity_line(summary.identity) +
+         "bottleneck: " + one_line(bottleneck(to_utilisation(summary))) + "\n";
 }
 
 }  // namespace hydra

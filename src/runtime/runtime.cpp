@@ -1,5 +1,6 @@
 #include "hydra/runtime/runtime.h"
 
+#include <ATen/Version.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -140,12 +141,13 @@ struct Runtime::Impl {
     if (!options.metrics_file.empty() || !options.tensorboard_directory.empty()) {
       reporter = std::make_unique<StepReporter>(StepReporter::Options{
           options.metrics_file, options.tensorboard_directory, options.log.get()});
-      coordinator_options.listener.step = [this](JobId job, const std::string& name,
-                                                 const StepMetrics& metrics) {
-        reporter->step(job, name, metrics);
-      };
       coordinator_options.listener.ended = [this](JobId job) { reporter->ended(job); };
     }
+    coordinator_options.listener.step = [this](JobId job, const std::string& name,
+                                               const StepMetrics& metrics) {
+      if (reporter != nullptr) reporter->step(job, name, metrics);
+      if (options.debug.at_step_end) options.debug.at_step_end();
+    };
     coordinator_options.threads_per_device = threads_per_device(options);
     coordinator_options.update_threads = options.update_threads;
     coordinator_options.loader_depth = options.loader_depth;
@@ -154,9 +156,35 @@ struct Runtime::Impl {
     coordinator = std::make_unique<Coordinator>(std::move(coordinator_options));
   }
 
-  ~Impl() {
+  ~Impl() { close(); }
+
+  void close() noexcept {
     coordinator->close();
     for (auto& device : devices) device->close();
+    if (reporter == nullptr) return;
+    const std::vector<std::string>& lost = reporter->finish();
+    MutexLock lock(mutex);
+    lost_outputs = lost;
+  }
+
+  // Names tell jobs apart wherever people and files see them.
+  std::string take_name(const std::string& wanted) {
+    MutexLock lock(mutex);
+    std::string name = wanted;
+    for (int number = 2; !names.insert(name).second; ++number) {
+      name = wanted + " (" + std::to_string(number) + ")";
+    }
+    return name;
+  }
+
+  void give_back_name(const std::string& name) {
+    MutexLock lock(mutex);
+    names.erase(name);
+  }
+
+  std::vector<std::shared_ptr<JobShared>> all_submitted() const {
+    MutexLock lock(mutex);
+    return submitted;
   }
 
   ExtentStoreOptions storage_options() const {
@@ -253,6 +281,8 @@ struct Runtime::Impl {
 
   mutable Mutex mutex;
   std::vector<std::shared_ptr<JobShared>> submitted HYDRA_GUARDED_BY(mutex);
+  std::set<std::string> names HYDRA_GUARDED_BY(mutex);
+  std::vector<std::string> lost_outputs HYDRA_GUARDED_BY(mutex);
   std::vector<std::pair<PilotKey, PilotResult>> pilots HYDRA_GUARDED_BY(mutex);
 };
 
@@ -272,21 +302,42 @@ Runtime::~Runtime() = default;
 Plan Runtime::plan(const JobOptions& job) { return impl_->prepare(job)->plan; }
 
 JobHandle Runtime::submit(const JobOptions& job) {
-  Coordinator::Submitted submitted = impl_->coordinator->submit(impl_->prepare(job));
-  MutexLock lock(impl_->mutex);
-  impl_->submitted.push_back(std::move(submitted.shared));
-  return std::move(submitted.handle);
+  JobOptions named = job;
+  named.name = impl_->take_name(job.name);
+  try {
+    Coordinator::Submitted submitted = impl_->coordinator->submit(
+        impl_->prepare(named), {job.data, job.initial_weights, job.callbacks});
+    MutexLock lock(impl_->mutex);
+    impl_->submitted.push_back(std::move(submitted.shared));
+    return std::move(submitted.handle);
+  } catch (...) {
+    impl_->give_back_name(named.name);
+    throw;
+  }
 }
 
 std::vector<JobHandle> Runtime::jobs() const {
-  MutexLock lock(impl_->mutex);
   std::vector<JobHandle> handles;
-  for (const auto& shared : impl_->submitted) handles.emplace_back(shared);
+  for (const auto& shared : impl_->all_submitted()) handles.emplace_back(shared);
   return handles;
 }
 
+// Not through handles: those would hold the weights of every job that has finished, and with them
+// the memory that the next one waits for.
 void Runtime::wait_all() {
-  for (const JobHandle& job : jobs()) job.wait();
+  for (const auto& job : impl_->all_submitted()) job->wait();
+}
+
+void Runtime::stop_all() {
+  for (const auto& job : impl_->all_submitted()) job->stop();
+}
+
+void Runtime::close() noexcept { impl_->close(); }
+
+std::vector<JobStatus> Runtime::statuses() const {
+  std::vector<JobStatus> statuses;
+  for (const auto& shared : impl_->all_submitted()) statuses.push_back(shared->status());
+  return statuses;
 }
 
 const TierBudget& Runtime::host_budget() const { return impl_->host_budget; }
@@ -305,12 +356,9 @@ RunSummary Runtime::summary() const {
   RunSummary summary;
   const Nanoseconds now = impl_->clock.now();
   summary.wall_seconds = seconds(now);
-  std::vector<std::shared_ptr<JobShared>> submitted;
-  {
-    MutexLock lock(impl_->mutex);
-    submitted = impl_->submitted;
-  }
-  for (const auto& shared : submitted) {
+  summary.identity = {threads_per_device(impl_->options), loaded_torch_version(),
+                      at::get_cpu_capability()};
+  for (const auto& shared : impl_->all_submitted()) {
     const JobStatus status = shared->status();
     RunSummary::Job job;
     job.name = status.name;
@@ -322,7 +370,9 @@ RunSummary Runtime::summary() const {
     }
     job.tokens_per_second = status.tokens_per_second;
     job.seconds = seconds(status.elapsed);
-    if (status.state == JobState::kCompleted) job.parameters_sha256 = shared->sha256();
+    const bool has_weights =
+        status.state == JobState::kCompleted || status.state == JobState::kStopped;
+    if (has_weights) job.parameters_sha256 = shared->sha256();
     summary.jobs.push_back(std::move(job));
   }
   for (std::size_t d = 0; d < impl_->devices.size(); ++d) {
@@ -344,6 +394,10 @@ RunSummary Runtime::summary() const {
     summary.host_cache_peak = impl_->cache_budget.peak();
     summary.storage_budget = impl_->coordinator->storage_budget()->capacity();
     summary.storage_peak = impl_->coordinator->storage_budget()->peak();
+  }
+  {
+    MutexLock lock(impl_->mutex);
+    summary.lost_outputs = impl_->lost_outputs;
   }
   summary.host_budget = impl_->host_budget.capacity();
   summary.host_peak = impl_->host_budget.peak();

@@ -40,22 +40,50 @@ StepReporter::StepReporter(Options options)
   }
 }
 
-StepReporter::~StepReporter() {
+StepReporter::~StepReporter() { finish(); }
+
+const std::vector<std::string>& StepReporter::finish() noexcept {
+  if (!thread_.joinable()) return lost_;
   inbox_.close();
   thread_.join();
+  if (const std::int64_t dropped = dropped_) {
+    lost_.push_back(std::to_string(dropped) +
+                    " steps are missing in the metrics and events: their drive was too slow");
+  }
+  return lost_;
 }
 
 void StepReporter::step(JobId job, const std::string& name, const StepMetrics& metrics) {
-  inbox_.push({job, name, metrics, epoch_seconds()});
+  if (inbox_.try_push({job, name, metrics, epoch_seconds()})) return;
+  if (dropped_++ > 0) return;
+  options_.log->log(
+      LogLevel::kWarning,
+      "steps are missing in the metrics and events: their drive is too slow; training "
+      "goes on");
 }
 
-void StepReporter::ended(JobId job) { inbox_.push({job, {}, {}, 0}); }
+void StepReporter::ended(JobId job) { inbox_.try_push({job, {}, {}, 0}); }
 
 void StepReporter::run() {
   while (auto entry = inbox_.pop()) {
     write(*entry);
     while (auto more = inbox_.try_pop()) write(*more);
     flush_events();
+  }
+  close_files();
+}
+
+// The system may tell only here that a write has failed.
+void StepReporter::close_files() {
+  try {
+    if (lines_) lines_->close();
+  } catch (const std::exception& error) {
+    give_up("metrics", error);
+  }
+  try {
+    for (auto& [job, file] : events_) file.close();
+  } catch (const std::exception& error) {
+    give_up("TensorBoard events", error);
   }
 }
 
@@ -121,6 +149,7 @@ void StepReporter::flush_events() {
 }
 
 void StepReporter::give_up(const std::string& what, const std::exception& error) {
+  lost_.push_back(what + " are incomplete: " + error.what());
   options_.log->log(LogLevel::kWarning,
                     what + " are not written any more, training goes on: " + error.what());
 }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "hydra/core/ids.h"
 #include "hydra/core/inbox.h"
@@ -16,8 +18,9 @@ namespace hydra {
 
 /// Writes the steps of a run's jobs to files, on a thread of its own.
 ///
-/// A file that cannot be written any more is given up, which the log says once; training goes on.
-/// Thread safety: `step` and `ended` are thread-safe. Destruction writes what it was given.
+/// A file that cannot be written any more is given up, which the log says once; training goes on,
+/// and never waits for a drive: steps that come while thousands wait for it are dropped and
+/// counted. Thread safety: `step` and `ended` are thread-safe. Destruction finishes.
 class StepReporter {
  public:
   struct Options {
@@ -33,8 +36,11 @@ class StepReporter {
   StepReporter& operator=(const StepReporter&) = delete;
 
   void step(JobId job, const std::string& name, const StepMetrics& metrics);
-  /// No more steps of the job come. Blocks, as `step`: while thousands of steps wait for a drive.
+  /// No more steps of the job come.
   void ended(JobId job);
+  /// Writes what it was given, closes the files and returns what is missing in which, for people.
+  /// Idempotent. Blocks: on the drive.
+  const std::vector<std::string>& finish() noexcept;
 
  private:
   struct Entry {
@@ -49,12 +55,15 @@ class StepReporter {
   void write_line(const Entry& entry);
   void write_event(const Entry& entry);
   void flush_events();
+  void close_files();
   void give_up(const std::string& what, const std::exception& error);
 
   Options options_;
   std::optional<MetricsFile> lines_;
   std::map<JobId, EventFile> events_;  ///< of jobs that have not ended
   bool write_events_;
+  std::vector<std::string> lost_;  ///< the writer's until it has ended
+  std::atomic<std::int64_t> dropped_{0};
   Inbox<Entry> inbox_;
   std::thread thread_;
 };

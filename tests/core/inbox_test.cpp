@@ -113,5 +113,20 @@ TEST(InboxTest, CarriesMoveOnlyMessages) {
   EXPECT_EQ(**inbox.pop(), 5);
 }
 
+TEST(InboxTest, TryPushRefusesInsteadOfWaiting) {
+  Inbox<int> inbox(2);
+  EXPECT_TRUE(inbox.empty());
+  EXPECT_TRUE(inbox.try_push(1));
+  EXPECT_TRUE(inbox.try_push(2));
+  EXPECT_FALSE(inbox.try_push(3));
+  EXPECT_FALSE(inbox.empty());
+  EXPECT_EQ(inbox.pop(), 1);
+  EXPECT_TRUE(inbox.try_push(3));
+  inbox.close();
+  EXPECT_FALSE(inbox.try_push(4));
+  EXPECT_EQ(inbox.pop(), 2);
+  EXPECT_EQ(inbox.pop(), 3);
+}
+
 }  // namespace
 }  // namespace hydra

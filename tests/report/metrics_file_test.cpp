@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -249,6 +251,39 @@ TEST(MetricsFileTest, NothingFollowsACloseButAnotherOne) {
   file.close();
   file.close();
   EXPECT_THROW(file.append(example()), InternalError);
+}
+
+TEST(MetricsFileTest, TwoProcessesThatAppendToOneFileLoseNoLine) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path("metrics.jsonl");
+  constexpr int kLines = 2000;
+  const auto append = [&](const char* job) {
+    MetricsFile file(path);
+    for (int i = 0; i < kLines; ++i) {
+      StepLine line;
+      line.job = job;
+      line.step = i;
+      file.append(line);
+    }
+  };
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    append("child");
+    _exit(0);
+  }
+  append("parent");
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  std::map<std::string, int> next;
+  std::istringstream text(contents(path));
+  for (std::string line; std::getline(text, line);) {
+    const auto object = nlohmann::json::parse(line);
+    EXPECT_EQ(object["step"], next[object["job"]]++);
+  }
+  EXPECT_EQ(next["parent"], kLines);
+  EXPECT_EQ(next["child"], kLines);
 }
 
 }  // namespace

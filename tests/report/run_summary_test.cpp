@@ -63,8 +63,9 @@ std::vector<std::string> lines(const std::string& text) {
 // Exactly the keys that docs/formats/summary.md lists.
 TEST(RunSummaryTest, TheJsonHasTheDocumentedKeys) {
   const Json json = Json::parse(to_json(example()));
-  EXPECT_THAT(keys(json),
-              ElementsAre("wall_seconds", "jobs", "devices", "host", "links", "bottleneck"));
+  EXPECT_THAT(keys(json), ElementsAre("identity", "wall_seconds", "jobs", "devices", "host",
+                                      "links", "bottleneck", "lost_outputs"));
+  EXPECT_THAT(keys(json["identity"]), ElementsAre("threads_per_device", "torch", "cpu_kernels"));
   EXPECT_THAT(keys(json["jobs"][0]),
               ElementsAre("name", "state", "reason", "losses", "learning_rates",
                           "tokens_per_second", "seconds", "parameters_sha256"));

@@ -1,5 +1,7 @@
 // What a run's metrics file and TensorBoard directory hold, and what happens when they cannot.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -182,6 +184,34 @@ TEST(StepReporterTest, AFolderThatCannotBeMadeEndsTheEventsWithOneNoticeAndNoJob
   run(options, jobs);
   expect_one_notice(log->lines(), "TensorBoard events", taken);
   EXPECT_EQ(lines_of(options.metrics_file).size(), 15U) << "the metrics are another file";
+}
+
+TEST(StepReporterTest, WhatIsLostIsPartOfTheSummaryOfAClosedRuntime) {
+  RuntimeOptions options = test_runtime(1, Bytes(1 << 20));
+  options.metrics_file = "/dev/full";
+  Runtime runtime(options);
+  runtime.submit(small_job("mlp", 85, 3)).get();
+  runtime.close();
+  ASSERT_EQ(runtime.summary().lost_outputs.size(), 1U);
+  EXPECT_NE(runtime.summary().lost_outputs[0].find("/dev/full"), std::string::npos);
+}
+
+// A pipe that nobody reads takes 64 KiB, and then nothing for five seconds each time.
+TEST(StepReporterTest, APipeThatNobodyReadsHoldsUpNeitherTrainingNorTheEnd) {
+  TemporaryFolder folder;
+  const std::string pipe = folder.path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0666), 0);
+  RuntimeOptions options = test_runtime(1, Bytes(1 << 20));
+  options.metrics_file = pipe;
+  JobOptions job = small_job("mlp", 86, 600);
+  job.name = std::string(200, 'n');  // long lines
+  Runtime runtime(options);
+  const JobHandle handle = runtime.submit(job);
+  expect_plain_bits(handle, plain(job));
+  runtime.close();
+  ASSERT_EQ(runtime.summary().lost_outputs.size(), 1U);
+  EXPECT_NE(runtime.summary().lost_outputs[0].find("nobody reads"), std::string::npos)
+      << runtime.summary().lost_outputs[0];
 }
 
 TEST(RunSummaryTest, EachDevicesBusyTimeAndWaitsAddUpToTheWallTime) {

@@ -51,6 +51,8 @@ struct DeviceStats {
   Nanoseconds upload_busy{0};
   Nanoseconds download_busy{0};
   Nanoseconds compute_busy{0};  ///< the worker's time inside tasks
+  std::int64_t frees_under_copy =
+      0;  ///< of memory that a copy still touched, where that is watched
 };
 
 /// Bytes on a device; gives them back when it dies, on any thread.

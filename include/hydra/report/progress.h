@@ -13,7 +13,7 @@ namespace hydra {
 /// Where one job stands.
 struct JobProgress {
   std::string name;
-  std::string state;  ///< "queued", "running", "completed", "failed", "cancelled"
+  std::string state;  ///< "queued", "running", "completed", "stopped", "failed", "cancelled"
   std::int64_t step = 0;
   std::int64_t max_steps = 0;
   double loss = 0;  ///< of the last finished step; NaN before the first

@@ -13,8 +13,8 @@ namespace hydra {
 struct RunSummary {
   struct Job {
     std::string name;
-    std::string state;   ///< "completed", "failed", "cancelled"
-    std::string reason;  ///< empty unless failed
+    std::string state;   ///< "completed", "stopped", "failed", "cancelled", "running", "queued"
+    std::string reason;  ///< of a failure, or what a queued job waits for; else empty
     std::vector<double> losses;
     std::vector<double> learning_rates;
     double tokens_per_second = 0;
@@ -38,6 +38,14 @@ struct RunSummary {
     double seconds = 0;
   };
 
+  /// What the bits of a result depend on beside the jobs' own definitions and the kind of CPU.
+  struct Identity {
+    int threads_per_device = 0;  ///< Torch threads; 0: not known
+    std::string torch;           ///< version of the LibTorch that ran
+    std::string cpu_kernels;     ///< instruction set of its kernels: "AVX2", "AVX512", "DEFAULT"
+  };
+
+  Identity identity;
   double wall_seconds = 0;
   std::vector<Job> jobs;
   std::vector<Device> devices;
@@ -50,6 +58,9 @@ struct RunSummary {
   Bytes storage_budget;
   Bytes storage_peak;
   std::vector<Link> links;
+  /// What is missing in files that were written beside the training; known once the runtime is
+  /// closed.
+  std::vector<std::string> lost_outputs;
 
   bool has_storage() const { return storage_budget > Bytes(0); }
 };
