@@ -360,9 +360,9 @@ class BreakableIo final : public BlockIo {
     }
     inner_->submit(operations);
   }
-  void wait(std::vector<BlockDone>& done) override {
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override {
     const std::size_t before = done.size();
-    inner_->wait(done);
+    inner_->wait(done, most);
     for (std::size_t i = before; i < done.size(); ++i) {
       if (failing_.erase(done[i].tag) > 0) done[i].result = -EIO;
     }

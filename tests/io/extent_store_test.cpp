@@ -88,7 +88,7 @@ TEST(ExtentStoreTest, LargeExtentsLieOnAllDrives) {
       count += static_cast<int>(list.size());
       inner->submit(list);
     }
-    void wait(std::vector<BlockDone>& done) override { inner->wait(done); }
+    void wait(std::vector<BlockDone>& done, Nanoseconds most) override { inner->wait(done, most); }
     void wake() noexcept override { inner->wake(); }
     std::unique_ptr<BlockIo> inner;
     int& count;

@@ -21,16 +21,11 @@
 #include "hydra/core/error.h"
 #include "hydra/io/spill_file.h"
 #include "hydra/testing/owned_store.h"
+#include "kept_log.h"
 
 namespace hydra {
 namespace testing {
 namespace {
-
-class KeptLog final : public LogSink {
- public:
-  void log(LogLevel, std::string_view message) noexcept override { lines.emplace_back(message); }
-  std::vector<std::string> lines;
-};
 
 std::string refusal(const std::string& directory, Bytes size) {
   NullLogSink log;
@@ -179,7 +174,7 @@ TEST(ExtentStoreMachineTest, AFileSystemWithoutDirectIoWorks) {
   if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm here";
   KeptLog log;
   EXPECT_EQ(try_store({.drives = {{"/dev/shm", Bytes(4 << 20)}}, .log = &log}), 0);
-  EXPECT_LE(log.lines.size(), 2U);  // one for O_DIRECT, one for io_uring, where they are refused
+  EXPECT_LE(log.lines().size(), 2U);  // one for O_DIRECT, one for io_uring, where they are refused
 }
 
 TEST(ExtentStoreMachineTest, ALowLimitOfLockedMemoryIsNoObstacle) {
@@ -214,11 +209,7 @@ TEST(ExtentStoreMachineTest, WhereUringIsForbiddenThreadsTakeOverWithOneNotice) 
     {
       OwnedStore store(options);
       if (store->backend() != "threads") return 2;
-      int notices = 0;
-      for (const std::string& line : log.lines) {
-        notices += line.find("io_uring is refused") != std::string::npos ? 1 : 0;
-      }
-      if (notices != 1) return 3;
+      if (log.lines_with("io_uring is refused").size() != 1) return 3;
     }
     options.kind = BlockIoKind::kUring;
     try {
