@@ -20,6 +20,7 @@
 
 #include "hydra/core/error.h"
 #include "hydra/io/spill_file.h"
+#include "hydra/testing/in_child.h"
 #include "hydra/testing/owned_store.h"
 #include "kept_log.h"
 
@@ -35,17 +36,6 @@ std::string refusal(const std::string& directory, Bytes size) {
     return error.what();
   }
   return "";
-}
-
-/// Runs `body` in a child and returns its exit status: what it changes of the process is gone then.
-/// 77 means that the machine does not allow the set-up.
-template <typename Body>
-int in_child(Body body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
 /// Writes and reads one extent; 0 when the bytes came back.
