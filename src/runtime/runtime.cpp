@@ -1,14 +1,12 @@
 #include "hydra/runtime/runtime.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "engine/coordinator.h"
 #include "engine/job_setup.h"
+#include "hydra/core/machine.h"
 #include "hydra/core/mutex.h"
 #include "hydra/model/cpu_allocator_shim.h"
 #include "model/autograd_queue.h"
@@ -18,15 +16,15 @@
 namespace hydra {
 namespace {
 
-Bytes default_host_memory(const RuntimeOptions& options) {
-  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
+Bytes default_host_memory(const RuntimeOptions& options, const MachineLimits& machine) {
   Bytes devices;
   for (const auto& device : options.devices) devices += device.memory;
-  const Bytes rest = Bytes(machine.count() / 4 * 3) - devices;
+  const Bytes rest = Bytes(machine.memory.count() / 4 * 3) - devices;
   if (rest <= Bytes(0)) {
     throw InvalidArgument("the devices' budgets (" + to_string(devices) +
                           ") leave nothing of three quarters of the machine's memory (" +
-                          to_string(machine) + ") to the host tier: lower them or set host_memory");
+                          to_string(machine.memory) + ", " + machine.memory_source +
+                          ") to the host tier: lower them or set host_memory");
   }
   return rest;
 }
@@ -67,10 +65,15 @@ Bytes host_cache(const RuntimeOptions& options) {
   return options.storage.host_cache;
 }
 
-int threads_per_device(const RuntimeOptions& options) {
-  if (options.threads_per_device > 0) return options.threads_per_device;
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return std::max(1, cores / static_cast<int>(options.devices.size()));
+/// Fills in what depends on the machine, and says what was found.
+void fill_in(RuntimeOptions& options) {
+  const MachineLimits machine = read_machine_limits();
+  if (options.log != nullptr) options.log->log(LogLevel::kInfo, to_string(machine));
+  if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options, machine);
+  if (options.threads_per_device == 0) {
+    options.threads_per_device =
+        std::max(1, machine.cores / static_cast<int>(options.devices.size()));
+  }
 }
 
 /// What makes two jobs' pilots the same: the definition and the shapes of the micro-batch.
@@ -146,7 +149,7 @@ struct Runtime::Impl {
       };
       coordinator_options.listener.ended = [this](JobId job) { reporter->ended(job); };
     }
-    coordinator_options.threads_per_device = threads_per_device(options);
+    coordinator_options.threads_per_device = options.threads_per_device;
     coordinator_options.update_threads = options.update_threads;
     coordinator_options.loader_depth = options.loader_depth;
     coordinator_options.store.evict_at_once = options.debug.evict_at_once;
@@ -259,7 +262,7 @@ struct Runtime::Impl {
 Runtime::Runtime(RuntimeOptions options) {
   check_torch_version();
   validate(options);
-  if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options);
+  fill_in(options);
   install_cpu_allocator_shim();
   // LibTorch makes objects of its own when they are first used. Those of a backward pass have to be
   // there before a runtime that is a static object, so that they die after it.
