@@ -108,6 +108,7 @@ JobView Coordinator::view_of(const JobRecord& record, const Slot& slot) const {
   view.missing = store_->missing(record.shards[index_of(unit.shard)].claimed_parts, slot.id);
   view.last_device = record.last_device;
   view.units_served = record.units_served;
+  view.units_waited = units_given_ - record.last_turn;
   view.running = !record.flying.empty();
   return view;
 }

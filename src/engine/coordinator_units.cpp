@@ -54,6 +54,7 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   record.last_device = slot.id;
   ++record.next_unit;
   ++record.units_served;
+  record.last_turn = ++units_given_;
   ++record.in_flight;
   if (assignment.unit.kind != UnitKind::kForward) ++record.undrained;
   slot.running = id;
