@@ -13,9 +13,11 @@
 namespace finetune {
 namespace {
 
-int terminal_columns() {
+hydra::TerminalSize terminal_size() {
   winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return {known && size.ws_col > 0 ? size.ws_col : 100,
+          known && size.ws_row > 0 ? size.ws_row : 24};
 }
 
 hydra::JobProgress progress_of(const hydra::JobStatus& status) {
@@ -41,8 +43,8 @@ void watch(const std::vector<hydra::JobHandle>& jobs, bool quiet) {
     return;
   }
   const hydra::SteadyClock clock;
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
-  hydra::ProgressView view(std::cout, terminal, terminal_columns(), 10s);
+  const auto size = isatty(STDOUT_FILENO) != 0 ? terminal_size : nullptr;
+  hydra::ProgressView view(std::cout, size, 10s);
   std::vector<hydra::JobProgress> progress;
   for (bool all_ended = false; !all_ended;) {
     all_ended = true;

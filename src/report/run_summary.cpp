@@ -26,13 +26,13 @@ std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
     for (std::size_t c = 0; c < row.size(); ++c) {
-      widths[c] = std::max(widths[c], character_count(row[c]));
+      widths[c] = std::max(widths[c], column_count(row[c]));
     }
   }
   std::string text;
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) {
-      const std::string pad(widths[c] - character_count(row[c]), ' ');
+      const std::string pad(widths[c] - column_count(row[c]), ' ');
       text += c == 0 ? row[c] + pad : "  " + pad + row[c];
     }
     text += "\n";
