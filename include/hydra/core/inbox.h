@@ -31,6 +31,17 @@ class Inbox {
     return true;
   }
 
+  /// As push, but never waits: returns false when the inbox is full or closed.
+  bool try_push(T message) {
+    {
+      MutexLock lock(mutex_);
+      if (closed_ || messages_.size() >= capacity_) return false;
+      messages_.push_back(std::move(message));
+    }
+    not_empty_.notify_one();
+    return true;
+  }
+
   /// Takes the oldest message; empty once the inbox is closed and drained. Blocks: until then.
   std::optional<T> pop() {
     std::optional<T> message = wait_and_take();
