@@ -312,7 +312,7 @@ Activity Coordinator::activity_of(const Slot& slot) const {
 void Coordinator::account_for_devices() {
   const Nanoseconds now = options_.clock->now();
   for (const Slot& slot : slots_) account_for(slot, activity_of(slot), now);
-  trace_memory(now);
+  trace_counters(now);
 }
 
 void Coordinator::account_for(const Slot& slot, Activity activity, Nanoseconds now) {

@@ -272,6 +272,13 @@ std::string DriveQueue::place(const Running& running) const {
 
 void DriveQueue::meter(bool write, int change, std::int64_t bytes) {
   MutexLock lock(mutex_);
+  pass_time();
+  Meter& own = meters_[write ? 1 : 0];
+  own.in_flight += change;
+  own.bytes += bytes;
+}
+
+void DriveQueue::pass_time() {
   const auto now = std::chrono::steady_clock::now();
   const double passed = std::chrono::duration<double>(now - metered_).count();
   metered_ = now;
@@ -279,18 +286,30 @@ void DriveQueue::meter(bool write, int change, std::int64_t bytes) {
     if (each.in_flight > 0) each.busy_seconds += passed;
     each.depth_seconds += passed * each.in_flight;
   }
-  Meter& own = meters_[write ? 1 : 0];
-  own.in_flight += change;
-  own.bytes += bytes;
+  if (meters_[0].in_flight > 0 && meters_[1].in_flight > 0) both_seconds_ += passed;
+}
+
+IoStats DriveQueue::stats_of(const Meter& meter) const {
+  IoStats stats;
+  stats.bytes = Bytes(meter.bytes);
+  stats.busy = Nanoseconds(static_cast<std::int64_t>(meter.busy_seconds * 1e9));
+  stats.mean_depth = meter.busy_seconds > 0 ? meter.depth_seconds / meter.busy_seconds : 0;
+  return stats;
 }
 
 IoStats DriveQueue::stats(bool write) const {
   MutexLock lock(mutex_);
-  const Meter& own = meters_[write ? 1 : 0];
-  IoStats stats;
-  stats.bytes = Bytes(own.bytes);
-  stats.busy = Nanoseconds(static_cast<std::int64_t>(own.busy_seconds * 1e9));
-  stats.mean_depth = own.busy_seconds > 0 ? own.depth_seconds / own.busy_seconds : 0;
+  return stats_of(meters_[write ? 1 : 0]);
+}
+
+DriveStats DriveQueue::stats() const {
+  MutexLock lock(mutex_);
+  DriveStats stats;
+  stats.directory = options_.name;
+  stats.written = stats_of(meters_[1]);
+  stats.read = stats_of(meters_[0]);
+  stats.both = Nanoseconds(static_cast<std::int64_t>(both_seconds_ * 1e9));
+  stats.in_flight = meters_[0].in_flight + meters_[1].in_flight;
   return stats;
 }
 

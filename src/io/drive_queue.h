@@ -66,6 +66,7 @@ class DriveQueue {
   /// Looks at the priorities of what waits once more.
   void reorder();
   IoStats stats(bool write) const;
+  DriveStats stats() const;
   std::string_view backend() const { return io_->name(); }
   /// True once the drive's interface has failed for good: every block then ends as failed.
   bool retired() const noexcept { return retired_; }
@@ -103,6 +104,8 @@ class DriveQueue {
   std::exception_ptr retirement(const Running& running) const;
   std::string place(const Running& running) const;
   void meter(bool write, int change, std::int64_t bytes);
+  void pass_time() HYDRA_REQUIRES(mutex_);
+  IoStats stats_of(const Meter& meter) const;
 
   const std::unique_ptr<BlockIo> io_;
   const Options options_;
@@ -121,6 +124,7 @@ class DriveQueue {
   Waiting waiting_ HYDRA_GUARDED_BY(mutex_);
   bool closed_ HYDRA_GUARDED_BY(mutex_) = false;
   Meter meters_[2] HYDRA_GUARDED_BY(mutex_);
+  double both_seconds_ HYDRA_GUARDED_BY(mutex_) = 0;
   Time metered_ HYDRA_GUARDED_BY(mutex_);
 
   std::thread thread_;

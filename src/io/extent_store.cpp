@@ -274,6 +274,12 @@ IoStats ExtentStore::stats(bool write) const {
   return total;
 }
 
+std::vector<DriveStats> ExtentStore::drive_stats() const {
+  std::vector<DriveStats> all;
+  for (const Drive& drive : impl_->drives) all.push_back(drive.queue->stats());
+  return all;
+}
+
 std::string ExtentStore::backend() const {
   return std::string(impl_->drives.front().queue->backend());
 }

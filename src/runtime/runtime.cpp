@@ -333,16 +333,22 @@ RunSummary Runtime::summary() const {
     const DeviceStats stats = device->stats();
     summary.devices.push_back(
         device_summary(*device, stats, impl_->coordinator->device_use().spent(d, now), now));
-    summary.links.push_back(
-        {"host to " + device->name(), stats.uploaded, seconds(stats.upload_busy)});
-    summary.links.push_back(
-        {device->name() + " to host", stats.downloaded, seconds(stats.download_busy)});
+    summary.links.push_back({"host to " + device->name(), stats.uploaded,
+                             seconds(stats.upload_busy), seconds(stats.upload_hidden)});
+    summary.links.push_back({device->name() + " to host", stats.downloaded,
+                             seconds(stats.download_busy), seconds(stats.download_hidden)});
   }
   if (const ExtentStore* extents = impl_->coordinator->extents()) {
     const IoStats written = extents->stats(true);
     const IoStats read = extents->stats(false);
     summary.links.push_back({"host to storage", written.bytes, seconds(written.busy)});
     summary.links.push_back({"storage to host", read.bytes, seconds(read.busy)});
+    for (const DriveStats& drive : extents->drive_stats()) {
+      summary.drives.push_back({drive.directory, drive.read.bytes, drive.written.bytes,
+                                seconds(drive.read.busy), seconds(drive.written.busy),
+                                seconds(drive.both), drive.read.mean_depth,
+                                drive.written.mean_depth});
+    }
     summary.host_cache_budget = impl_->cache_budget.capacity();
     summary.host_cache_peak = impl_->cache_budget.peak();
     summary.storage_budget = impl_->coordinator->storage_budget()->capacity();

@@ -45,6 +45,16 @@ struct IoStats {
   double mean_depth = 0;  ///< transfers in flight, while busy
 };
 
+/// What went to and from one drive, and what it does now.
+struct DriveStats {
+  std::string directory;
+  IoStats written;
+  IoStats read;
+  Nanoseconds both{0};  ///< with transfers of both directions in flight
+  int in_flight = 0;    ///< now
+  Nanoseconds busy() const { return written.busy + read.busy - both; }
+};
+
 /// Keeps runs of bytes on drives: the storage tier.
 ///
 /// An extent is room for a fixed number of bytes, in 4 KiB units, spread over the drives. It is
@@ -98,6 +108,8 @@ class ExtentStore {
   /// What went to the drives (or came from them), all drives together; `busy` is that of the
   /// busiest drive. Thread safety: thread-safe.
   IoStats stats(bool write) const;
+  /// Each drive by itself, in the order of the options. Thread safety: thread-safe.
+  std::vector<DriveStats> drive_stats() const;
   /// "io_uring", "threads" or "memory".
   std::string backend() const;
 
