@@ -71,7 +71,8 @@ def numbers():
             refused(option, value)
     refused("--models", "64", common=COMMON[:-2])
     refused("--width", "33", says="heads")
-    refused("--width", "1000000")
+    done = run("--width", "1000000", code=2)
+    assert "frame #" not in done.stderr, done.stderr
     refused("--context", "10000000")
     refused("--batch-size", str(1 << 24), "--context", str(1 << 20))
     refused("--warmup-steps", "10", says="warm-up must end")

@@ -14,9 +14,11 @@
 namespace finetune {
 namespace {
 
-int terminal_columns() {
+hydra::TerminalSize terminal_size() {
   winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return {known && size.ws_col > 0 ? size.ws_col : 100,
+          known && size.ws_row > 0 ? size.ws_row : 24};
 }
 
 hydra::JobProgress progress_of(const hydra::JobStatus& status) {
@@ -42,8 +44,8 @@ bool has_ended(const hydra::JobStatus& status) {
 void watch(hydra::Runtime& runtime, bool quiet) {
   using namespace std::chrono_literals;
   const hydra::SteadyClock clock;
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
-  hydra::ProgressView view(std::cout, terminal, terminal_columns(), 10s);
+  const auto size = isatty(STDOUT_FILENO) != 0 ? terminal_size : nullptr;
+  hydra::ProgressView view(std::cout, size, 10s);
   bool stopping = false;
   while (true) {
     if (!stopping && console::stop_signal() != 0) {

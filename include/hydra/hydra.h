@@ -8,6 +8,7 @@
 #include "hydra/core/clock.h"
 #include "hydra/core/error.h"
 #include "hydra/core/log.h"
+#include "hydra/core/machine.h"
 #include "hydra/core/trace.h"
 #include "hydra/data/bpe_tokenizer.h"
 #include "hydra/data/data_source.h"

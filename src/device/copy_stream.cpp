@@ -95,6 +95,8 @@ void CopyStream::run() {
 void CopyStream::perform_copy(const Operation& copy) {
   stall();
   const auto start = std::chrono::steady_clock::now();
+  const auto worked = [&] { return options_.worker ? options_.worker->total() : Nanoseconds(0); };
+  const Nanoseconds worked_before = worked();
   const Nanoseconds traced_start = options_.clock ? options_.clock->now() : Nanoseconds(0);
   const bool fails = options_.failure != nullptr && options_.failure->due();
   if (!fails && copy.bytes > Bytes(0)) {
@@ -104,6 +106,7 @@ void CopyStream::perform_copy(const Operation& copy) {
   const Nanoseconds taken = std::chrono::steady_clock::now() - start;
   if (!fails) bytes_copied_ += copy.bytes.count();
   busy_ns_ += taken.count();
+  hidden_ns_ += std::min(taken, worked() - worked_before).count();
   trace(copy, traced_start, taken);
   if (options_.pending != nullptr) {
     options_.pending->remove(copy.target, copy.source, copy.bytes);

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "device/worker_clock.h"
 #include "hydra/core/clock.h"
 #include "hydra/core/inbox.h"
 #include "hydra/core/mutex.h"
@@ -55,7 +56,8 @@ struct CopyStreamOptions {
   std::optional<std::uint64_t> delay_seed;
   Nanoseconds largest_delay{0};
   PlantedFailure* failure = nullptr;
-  PendingCopies* pending = nullptr;  ///< null: nobody asks
+  PendingCopies* pending = nullptr;     ///< null: nobody asks
+  const WorkerClock* worker = nullptr;  ///< of the device that the copies run beside
   TraceSink* trace = nullptr;
   const Clock* clock = nullptr;
 };
@@ -73,6 +75,8 @@ class CopyStream final : public Stream {
 
   Bytes bytes_copied() const noexcept { return Bytes(bytes_copied_.load()); }
   Nanoseconds busy() const noexcept { return Nanoseconds(busy_ns_.load()); }
+  /// Of `busy`, how long the worker was inside a task meanwhile.
+  Nanoseconds hidden() const noexcept { return Nanoseconds(hidden_ns_.load()); }
   /// Finishes what was given, then stops the thread. Idempotent.
   void close() noexcept;
 
@@ -100,6 +104,7 @@ class CopyStream final : public Stream {
   std::chrono::steady_clock::time_point link_free_{};
   std::atomic<std::int64_t> bytes_copied_{0};
   std::atomic<std::int64_t> busy_ns_{0};
+  std::atomic<std::int64_t> hidden_ns_{0};
   std::thread thread_;
 };
 

@@ -213,6 +213,7 @@ class Coordinator {
     Reservation workspace;
     std::shared_ptr<UnitCommand> command;
     std::shared_ptr<UnitOutcome> outcome;
+    bool alone = false;  ///< it ran out of memory before: nothing else comes to its device
     bool begun = false;  ///< its first micro-batch has been handed on
     bool emitted = false;
     bool drained = false;
@@ -383,7 +384,7 @@ class Coordinator {
   void trace_task(const char* track, const char* category, const std::string& name,
                   Nanoseconds start);
   void trace_wait(const Slot& slot, const DeviceUse::Ended& ended, Nanoseconds now);
-  void trace_memory(Nanoseconds now);
+  void trace_counters(Nanoseconds now);
 
   // Callbacks (coordinator_callbacks.cpp).
   void start_callback_worker(JobRecord& job);
@@ -423,7 +424,8 @@ class Coordinator {
   UnitId next_unit_ = 0;
   WalkId next_walk_ = 0;
   std::int64_t next_ticket_ = 1;
-  std::vector<Bytes> traced_memory_;  ///< per device, then the host: the counters' last values
+  std::int64_t units_given_ = 0;                         ///< to all jobs
+  std::map<std::string, std::int64_t> traced_counters_;  ///< their last values
   bool stopping_ = false;
 
   std::unique_ptr<TaskPool> pool_;        ///< updates

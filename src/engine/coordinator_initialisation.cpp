@@ -216,6 +216,7 @@ void Coordinator::end_initialisation(JobRecord& record) {
     return;
   }
   record.active = true;
+  record.last_turn = units_given_;
   record.shared->begin(options_.clock->now());
 }
 

@@ -28,6 +28,7 @@ void Coordinator::schedule() {
 void Coordinator::serve(Slot& slot) {
   if (serve_pilot(slot)) return;
   do {
+    if (slot.running && in_flight_.at(*slot.running).alone) return;
     if (!slot.running && (!slot.next || !may_start(*slot.next))) {
       // What was claimed ahead still waits for something: start what can start.
       const bool other = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
@@ -108,6 +109,7 @@ JobView Coordinator::view_of(const JobRecord& record, const Slot& slot) const {
   view.missing = store_->missing(record.shards[index_of(unit.shard)].claimed_parts, slot.id);
   view.last_device = record.last_device;
   view.units_served = record.units_served;
+  view.units_waited = units_given_ - record.last_turn;
   view.running = !record.flying.empty();
   return view;
 }

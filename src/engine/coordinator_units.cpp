@@ -46,6 +46,7 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   flight.unit = assignment.unit;
   flight.step = record.step;
   flight.claim = assignment.claim;
+  flight.alone = record.retry_alone == assignment.index;
   flight.workspace = std::move(workspace);
   flight.command = make_command(record, assignment);
   --record.claims;
@@ -54,6 +55,7 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   record.last_device = slot.id;
   ++record.next_unit;
   ++record.units_served;
+  record.last_turn = ++units_given_;
   ++record.in_flight;
   if (assignment.unit.kind != UnitKind::kForward) ++record.undrained;
   slot.running = id;
@@ -311,7 +313,7 @@ Activity Coordinator::activity_of(const Slot& slot) const {
 void Coordinator::account_for_devices() {
   const Nanoseconds now = options_.clock->now();
   for (const Slot& slot : slots_) account_for(slot, activity_of(slot), now);
-  trace_memory(now);
+  trace_counters(now);
 }
 
 void Coordinator::account_for(const Slot& slot, Activity activity, Nanoseconds now) {

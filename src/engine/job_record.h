@@ -225,6 +225,8 @@ struct JobRecord {
 
   TimeModel times{{}};
   std::int64_t units_served = 0;
+  std::int64_t last_turn =
+      0;  ///< of units_given_: when it was given its last unit, or became active
 };
 
 }  // namespace hydra

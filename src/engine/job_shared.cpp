@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "model/exception_text.h"
+
 namespace hydra {
 namespace {
 
@@ -15,7 +17,7 @@ std::string message_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
-    return error.what();
+    return exception_text(error);
   } catch (...) {
     return "an exception of unknown type";
   }

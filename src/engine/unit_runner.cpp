@@ -13,6 +13,7 @@
 #include "hydra/core/check.h"
 #include "hydra/data/batch.h"
 #include "model/autograd_queue.h"
+#include "model/exception_text.h"
 
 namespace hydra {
 namespace {
@@ -458,7 +459,7 @@ std::exception_ptr as_hydra_error(const std::string& label) {
   } catch (const Error&) {
     return std::current_exception();
   } catch (const std::exception& error) {
-    return std::make_exception_ptr(LayerError(label + ": " + error.what()));
+    return std::make_exception_ptr(LayerError(label + ": " + exception_text(error)));
   } catch (...) {
     return std::make_exception_ptr(LayerError(label + ": an exception of unknown type"));
   }

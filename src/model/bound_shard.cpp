@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hydra/core/check.h"
+#include "model/exception_text.h"
 #include "model/layer_tensors.h"
 
 namespace hydra {
@@ -147,7 +148,7 @@ Tensors BoundShard::forward(const Tensors& inputs,
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw LayerError("layer \"" + impl_->names[i] + "\": " + error.what());
+      throw LayerError("layer \"" + impl_->names[i] + "\": " + exception_text(error));
     } catch (...) {
       throw LayerError("layer \"" + impl_->names[i] + "\": an exception of unknown type");
     }

@@ -1,15 +1,14 @@
 #include "hydra/runtime/runtime.h"
 
 #include <ATen/Version.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "engine/coordinator.h"
 #include "engine/job_setup.h"
+#include "hydra/core/machine.h"
 #include "hydra/core/mutex.h"
 #include "hydra/model/cpu_allocator_shim.h"
 #include "model/autograd_queue.h"
@@ -19,15 +18,15 @@
 namespace hydra {
 namespace {
 
-Bytes default_host_memory(const RuntimeOptions& options) {
-  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
+Bytes default_host_memory(const RuntimeOptions& options, const MachineLimits& machine) {
   Bytes devices;
   for (const auto& device : options.devices) devices += device.memory;
-  const Bytes rest = Bytes(machine.count() / 4 * 3) - devices;
+  const Bytes rest = Bytes(machine.memory.count() / 4 * 3) - devices;
   if (rest <= Bytes(0)) {
     throw InvalidArgument("the devices' budgets (" + to_string(devices) +
                           ") leave nothing of three quarters of the machine's memory (" +
-                          to_string(machine) + ") to the host tier: lower them or set host_memory");
+                          to_string(machine.memory) + ", " + machine.memory_source +
+                          ") to the host tier: lower them or set host_memory");
   }
   return rest;
 }
@@ -68,10 +67,15 @@ Bytes host_cache(const RuntimeOptions& options) {
   return options.storage.host_cache;
 }
 
-int threads_per_device(const RuntimeOptions& options) {
-  if (options.threads_per_device > 0) return options.threads_per_device;
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return std::max(1, cores / static_cast<int>(options.devices.size()));
+/// Fills in what depends on the machine, and says what was found.
+void fill_in(RuntimeOptions& options) {
+  const MachineLimits machine = read_machine_limits();
+  if (options.log != nullptr) options.log->log(LogLevel::kInfo, to_string(machine));
+  if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options, machine);
+  if (options.threads_per_device == 0) {
+    options.threads_per_device =
+        std::max(1, machine.cores / static_cast<int>(options.devices.size()));
+  }
 }
 
 /// What makes two jobs' pilots the same: the definition and the shapes of the micro-batch.
@@ -148,7 +152,7 @@ struct Runtime::Impl {
       if (reporter != nullptr) reporter->step(job, name, metrics);
       if (options.debug.at_step_end) options.debug.at_step_end();
     };
-    coordinator_options.threads_per_device = threads_per_device(options);
+    coordinator_options.threads_per_device = options.threads_per_device;
     coordinator_options.update_threads = options.update_threads;
     coordinator_options.loader_depth = options.loader_depth;
     coordinator_options.store.evict_at_once = options.debug.evict_at_once;
@@ -289,7 +293,7 @@ struct Runtime::Impl {
 Runtime::Runtime(RuntimeOptions options) {
   check_torch_version();
   validate(options);
-  if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options);
+  fill_in(options);
   install_cpu_allocator_shim();
   // LibTorch makes objects of its own when they are first used. Those of a backward pass have to be
   // there before a runtime that is a static object, so that they die after it.
@@ -356,7 +360,7 @@ RunSummary Runtime::summary() const {
   RunSummary summary;
   const Nanoseconds now = impl_->clock.now();
   summary.wall_seconds = seconds(now);
-  summary.identity = {threads_per_device(impl_->options), loaded_torch_version(),
+  summary.identity = {impl_->options.threads_per_device, loaded_torch_version(),
                       at::get_cpu_capability()};
   for (const auto& shared : impl_->all_submitted()) {
     const JobStatus status = shared->status();
@@ -380,16 +384,22 @@ RunSummary Runtime::summary() const {
     const DeviceStats stats = device->stats();
     summary.devices.push_back(
         device_summary(*device, stats, impl_->coordinator->device_use().spent(d, now), now));
-    summary.links.push_back(
-        {"host to " + device->name(), stats.uploaded, seconds(stats.upload_busy)});
-    summary.links.push_back(
-        {device->name() + " to host", stats.downloaded, seconds(stats.download_busy)});
+    summary.links.push_back({"host to " + device->name(), stats.uploaded,
+                             seconds(stats.upload_busy), seconds(stats.upload_hidden)});
+    summary.links.push_back({device->name() + " to host", stats.downloaded,
+                             seconds(stats.download_busy), seconds(stats.download_hidden)});
   }
   if (const ExtentStore* extents = impl_->coordinator->extents()) {
     const IoStats written = extents->stats(true);
     const IoStats read = extents->stats(false);
     summary.links.push_back({"host to storage", written.bytes, seconds(written.busy)});
     summary.links.push_back({"storage to host", read.bytes, seconds(read.busy)});
+    for (const DriveStats& drive : extents->drive_stats()) {
+      summary.drives.push_back({drive.directory, drive.read.bytes, drive.written.bytes,
+                                seconds(drive.read.busy), seconds(drive.written.busy),
+                                seconds(drive.both), drive.read.mean_depth,
+                                drive.written.mean_depth});
+    }
     summary.host_cache_budget = impl_->cache_budget.capacity();
     summary.host_cache_peak = impl_->cache_budget.peak();
     summary.storage_budget = impl_->coordinator->storage_budget()->capacity();

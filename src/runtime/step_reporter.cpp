@@ -11,8 +11,6 @@
 namespace hydra {
 namespace {
 
-constexpr std::size_t kWaitingEntries = 1 << 14;
-
 double epoch_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -30,9 +28,9 @@ void make_directory(const std::string& path) {
 StepReporter::StepReporter(Options options)
     : options_(std::move(options)),
       write_events_(!options_.tensorboard_directory.empty()),
-      inbox_(kWaitingEntries) {
+      inbox_(options_.most_waiting) {
   if (write_events_) make_directory(options_.tensorboard_directory);
-  if (!options_.metrics_file.empty()) lines_.emplace(options_.metrics_file);
+  if (!options_.metrics_file.empty()) lines_.emplace(options_.metrics_file, options_.patience);
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -46,22 +44,21 @@ const std::vector<std::string>& StepReporter::finish() noexcept {
   if (!thread_.joinable()) return lost_;
   inbox_.close();
   thread_.join();
-  if (const std::int64_t dropped = dropped_) {
-    lost_.push_back(std::to_string(dropped) +
-                    " steps are missing in the metrics and events: their drive was too slow");
-  }
+  if (dropped_ == 0) return lost_;
+  lost_.push_back(std::to_string(dropped_) +
+                  " steps are missing from the metrics and events: their drive did not keep up");
+  options_.log->log(LogLevel::kError, lost_.back());
   return lost_;
 }
 
 void StepReporter::step(JobId job, const std::string& name, const StepMetrics& metrics) {
-  if (inbox_.try_push({job, name, metrics, epoch_seconds()})) return;
-  if (dropped_++ > 0) return;
-  options_.log->log(
-      LogLevel::kWarning,
-      "steps are missing in the metrics and events: their drive is too slow; training "
-      "goes on");
+  if (inbox_.try_push({job, name, metrics, epoch_seconds()}) || dropped_++ > 0) return;
+  options_.log->log(LogLevel::kWarning, std::to_string(options_.most_waiting) +
+                                            " steps wait for the drive of the metrics and events: "
+                                            "further ones are dropped, training goes on");
 }
 
+// A job whose end is dropped keeps its file open until the run ends.
 void StepReporter::ended(JobId job) { inbox_.try_push({job, {}, {}, 0}); }
 
 void StepReporter::run() {

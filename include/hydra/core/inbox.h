@@ -31,7 +31,7 @@ class Inbox {
     return true;
   }
 
-  /// Pushes unless the inbox is full or closed.
+  /// As push, but never waits: returns false when the inbox is full or closed.
   bool try_push(T message) {
     {
       MutexLock lock(mutex_);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,19 @@ struct RunSummary {
     std::string name;  ///< "host to cpu0", "cpu0 to host", "host to storage", "storage to host"
     Bytes bytes;
     double seconds = 0;
+    /// Of `seconds`, beside a computation of the link's device; nothing where it is not measured.
+    std::optional<double> hidden_seconds{};
+  };
+  /// One drive of the storage tier.
+  struct Drive {
+    std::string directory;
+    Bytes read;
+    Bytes written;
+    double read_seconds = 0;   ///< with a read in flight
+    double write_seconds = 0;  ///< with a write in flight
+    double both_seconds = 0;   ///< with both
+    double read_depth = 0;     ///< reads in flight, on average over `read_seconds`
+    double write_depth = 0;
   };
 
   /// What the bits of a result depend on beside the jobs' own definitions and the kind of CPU.
@@ -58,6 +72,7 @@ struct RunSummary {
   Bytes storage_budget;
   Bytes storage_peak;
   std::vector<Link> links;
+  std::vector<Drive> drives;
   /// What is missing in files that were written beside the training; known once the runtime is
   /// closed.
   std::vector<std::string> lost_outputs;
@@ -65,14 +80,14 @@ struct RunSummary {
   bool has_storage() const { return storage_budget > Bytes(0); }
 };
 
-/// Returns what the summary says of devices, links and the host tier.
+/// Returns what the summary says of devices, links, drives and the host tier.
 Utilisation to_utilisation(const RunSummary& summary);
 /// Returns the summary as the JSON object that docs/formats/summary.md describes.
 std::string to_json(const RunSummary& summary);
 /// Writes `to_json` to a file. Errors: SystemError with path and cause.
 void write_summary_json(const RunSummary& summary, const std::string& path);
-/// Returns an aligned text table: a line per job, then devices, host and links, and in the last
-/// line the bottleneck.
+/// Returns an aligned text table: a line per job, then devices, host, links and drives, and in
+/// the last line the bottleneck.
 std::string to_table(const RunSummary& summary);
 
 }  // namespace hydra

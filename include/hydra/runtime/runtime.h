@@ -25,7 +25,8 @@ struct RuntimeOptions {
   std::vector<VirtualDeviceOptions> devices{};
 
   /// Budget of the host tier: parameters, moments, gradients and boundary activations of all jobs.
-  /// 0 takes three quarters of the machine's memory less the devices' budgets.
+  /// 0 takes three quarters of the memory that this process may use (physical memory, or its
+  /// cgroups' limit) less the devices' budgets.
   Bytes host_memory{};
 
   /// The storage tier. With at least one drive, parameters and moments of all jobs have their homes
@@ -40,7 +41,7 @@ struct RuntimeOptions {
   Storage storage{};
 
   /// Torch threads of each device's worker. Part of what a result depends on. 0 shares the
-  /// machine's cores among the devices.
+  /// cores that this process may use (affinity, or its cgroups' quota) among the devices.
   int threads_per_device = 0;
   /// Threads for updates in the host tier; results do not depend on it.
   int update_threads = 1;
