@@ -389,7 +389,7 @@ class Coordinator {
   UnitId next_unit_ = 0;
   WalkId next_walk_ = 0;
   std::int64_t next_ticket_ = 1;
-  std::int64_t units_given_ = 0;  ///< to all jobs
+  std::int64_t units_given_ = 0;                         ///< to all jobs
   std::map<std::string, std::int64_t> traced_counters_;  ///< their last values
   bool stopping_ = false;
 
