@@ -169,7 +169,7 @@ Utilisation to_utilisation(const RunSummary& summary) {
   utilisation.storage = {summary.storage_budget, summary.storage_peak};
   utilisation.steps = 0;
   for (const auto& job : summary.jobs) {
-    *utilisation.steps += static_cast<std::int64_t>(job.losses.size());
+    utilisation.steps = std::max(*utilisation.steps, static_cast<std::int64_t>(job.losses.size()));
   }
   return utilisation;
 }

@@ -143,6 +143,13 @@ TEST(RunSummaryTest, DrivesHaveTheirDepthAndDirectionsInJsonAndTableAndBottlenec
       << table;
 }
 
+TEST(RunSummaryTest, AShortRunOfManyJobsIsStillTooShort) {
+  RunSummary summary = example();
+  EXPECT_EQ(to_utilisation(summary).steps, 3);  // of the job that came furthest, not of all
+  summary.wall_seconds = 0.5;
+  EXPECT_NE(to_table(summary).find("too short to judge (3 steps)"), std::string::npos);
+}
+
 TEST(RunSummaryTest, ALossThatIsNotFiniteIsNull) {
   RunSummary summary = example();
   summary.jobs[0].losses = {std::nan(""), std::numeric_limits<double>::infinity(), 1.0};

@@ -52,7 +52,7 @@ struct Utilisation {
   Tier host{};
   Tier host_cache{};
   Tier storage{};
-  std::optional<std::int64_t> steps{};  ///< that all jobs together have ended; nothing: unknown
+  std::optional<std::int64_t> steps{};  ///< of the job that has ended most; nothing: unknown
 };
 
 /// The thresholds of `bottleneck`, as shares of 1.
@@ -71,9 +71,9 @@ struct BottleneckThresholds {
 ///
 /// | KEY                | when                                                                    |
 /// |--------------------|-------------------------------------------------------------------------|
-/// | `unknown`          | no device or wall time; a run of fewer than `few_steps` in less than    |
-/// |                    | `short_run`; or the five times miss the devices' time by more than      |
-/// |                    | `unaccounted`                                                           |
+/// | `unknown`          | no device or wall time; no job has ended `few_steps` steps in a run     |
+/// |                    | shorter than `short_run`; or the five times miss the devices' time by   |
+/// |                    | more than `unaccounted`                                                 |
 /// | `none`             | busy for at least `busy` of the devices' time                           |
 /// |                    | *else by the largest of the four waits, the first of equals:*           |
 /// | `storage`          | transfer, unit or supply: some drive is busy for `link_busy` of the     |
