@@ -20,5 +20,5 @@ echo "quickstart: training on $(wc -c < "$text") bytes of the King James Bible"
 build/release/examples/gpt2_finetune --text "$text" \
   --layers 6 --width 192 --heads 6 --context 128 --batch-size 8 --micro-batch-size 2 \
   --devices cpu,cpu --device-memory 16MiB \
-  --base-steps 60 --steps 30 --learning-rate 1e-4,3e-4,1e-3,3e-3 \
+  --base-steps 60 --steps 30 --warmup-steps 5 --learning-rate 1e-4,3e-4,1e-3,3e-3 \
   --json build/quickstart/summary.json "$@"

@@ -82,6 +82,12 @@ bool Coordinator::take_batch(JobRecord& record) {
                     std::to_string(most) +
                     ": let the data source give its largest batch at step 0");
   }
+  if (batch_bytes(batch) > record.prepared->batch_bytes) {
+    throw DataError("the batch of step " + std::to_string(record.step) + " has " +
+                    to_string(batch_bytes(batch)) + ", the first batch " +
+                    to_string(record.prepared->batch_bytes) +
+                    ": let the data source give its largest batch at step 0");
+  }
   record.batch = std::make_shared<Batch>(std::move(batch));
   return true;
 }

@@ -107,9 +107,7 @@ std::shared_ptr<UnitCommand> Coordinator::make_command(JobRecord& record,
   if (s > 0) command->inputs = &memory.activations[s - 1];
   if (forward) {
     command->outputs = &memory.activations[s];
-    for (const auto& tensor : prepared.pilot.outputs[index_of(layout.end_layer - 1)]) {
-      command->output_differentiable.push_back(tensor.differentiable);
-    }
+    command->output_border = &prepared.pilot.outputs[index_of(layout.end_layer - 1)];
   }
   if (assignment.unit.kind == UnitKind::kBackward) {
     command->output_gradients = &memory.gradients[s];

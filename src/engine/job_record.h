@@ -47,6 +47,7 @@ struct PreparedJob {
   std::int64_t first_trainable = 0;  ///< the first shard that has anything to train
   bool edits_gradients = false;      ///< JobCallbacks::on_gradients is to be called
   bool deferred = false;             ///< updates wait for the whole gradient
+  Bytes batch_bytes;                 ///< of the first batch, which is the largest
   bool on_storage = false;           ///< its parts have their homes on storage
   Bytes state_bytes;                 ///< host bytes from admission to end
   Bytes step_bytes;                  ///< host bytes of one step's boundaries and gradients

@@ -362,6 +362,7 @@ std::shared_ptr<const PreparedJob> prepare_job(const JobOptions& options,
     throw InvalidArgument("job \"" + options.name +
                           "\": every parameter is frozen, there is nothing to train");
   }
+  job->batch_bytes = batch_bytes(first);
   plan_memory(*job, machine, first);
   return job;
 }

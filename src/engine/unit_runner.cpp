@@ -251,9 +251,42 @@ class UnitRun {
     }
   }
 
+  // A tensor that the pilot has not seen would pass on without its gradient.
+  void require_border_as_measured(const Tensors& outputs) const {
+    const std::vector<BoundaryTensor>& measured = *command_.output_border;
+    const auto refuse = [](const std::string& what) {
+      throw LayerError("the shard's last layer returned " + what +
+                       " when it was measured: a layer's outputs must keep their number and types");
+    };
+    if (outputs.size() != measured.size()) {
+      refuse(std::to_string(outputs.size()) + " tensors, and " + std::to_string(measured.size()));
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (!outputs[i].defined()) continue;
+      const std::string which = "output " + std::to_string(i) + " as ";
+      if (measured[i].bytes == Bytes(0) && outputs[i].nbytes() > 0) {
+        refuse(which + "a tensor, and undefined or empty");
+      }
+      if (outputs[i].scalar_type() != measured[i].type) {
+        refuse(which + c10::toString(outputs[i].scalar_type()) + ", and as " +
+               c10::toString(measured[i].type));
+      }
+    }
+  }
+
+  std::vector<bool> output_differentiable() const {
+    std::vector<bool> differentiable;
+    if (command_.output_border == nullptr) return differentiable;
+    for (const BoundaryTensor& tensor : *command_.output_border) {
+      differentiable.push_back(tensor.differentiable);
+    }
+    return differentiable;
+  }
+
   void forward(std::int64_t m, Staged& staged) {
     at::NoGradGuard not_recording;
     Tensors outputs = run_layers(m, staged);
+    require_border_as_measured(outputs);
     staged.inputs.clear();
     emit(m, (*command_.outputs)[static_cast<std::size_t>(m)], std::move(outputs));
   }
@@ -312,7 +345,7 @@ class UnitRun {
     for (at::Tensor& tensor : tensors) {
       if (tensor.defined()) tensor = tensor.detach().contiguous();
     }
-    slot.describe(tensors, command_.output_differentiable);
+    slot.describe(tensors, output_differentiable());
     await(previous_emission_);
     previous_emission_.clear();
     device_.download().wait(device_.compute().record());

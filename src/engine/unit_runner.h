@@ -16,6 +16,7 @@
 #include "hydra/data/data_source.h"
 #include "hydra/device/device.h"
 #include "hydra/model/bound_shard.h"
+#include "hydra/model/pilot.h"
 
 namespace hydra {
 
@@ -53,8 +54,8 @@ struct UnitCommand {
   /// Per micro-batch, fired when what the unit hands on has arrived; empty: it hands nothing on.
   std::vector<Event> arrivals;
 
-  /// Whether each output tensor carries a gradient, as the pilot saw it; forward alone.
-  std::vector<bool> output_differentiable;
+  /// The output tensors as the pilot saw them; forward alone.
+  const std::vector<BoundaryTensor>* output_border = nullptr;
 
   const std::byte* buffers_before = nullptr;  ///< mutable buffers before this step, on the host
   std::byte* buffers_after = nullptr;         ///< where their new values go; null in backward
