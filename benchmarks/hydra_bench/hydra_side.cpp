@@ -12,6 +12,7 @@ HydraSide::HydraSide(hydra::JobOptions job, hydra::Bytes device_memory, int thre
 
 HydraSide::Measured HydraSide::train(std::int64_t steps) {
   job_.max_steps = steps + 1;
+  reset_process_peak();
   const hydra::JobHandle handle = runtime_.submit(job_);
   handle.get();
   const std::vector<hydra::StepMetrics> metrics = handle.metrics();
@@ -20,6 +21,7 @@ HydraSide::Measured HydraSide::train(std::int64_t steps) {
   Measured measured;
   measured.first_loss = metrics.front().loss;
   measured.seconds_per_step = hydra::seconds(end - begin) / static_cast<double>(steps);
+  measured.process = process_memory("VmHWM:") - before_;
   measured.figures = meter_->take(begin, end);
   return measured;
 }

@@ -5,6 +5,7 @@
 
 #include "hydra/engine/job_options.h"
 #include "hydra/runtime/runtime.h"
+#include "process_memory.h"
 #include "window_meter.h"
 
 namespace bench {
@@ -19,6 +20,7 @@ class HydraSide {
   struct Measured {
     double seconds_per_step = 0;
     double first_loss = 0;
+    hydra::Bytes process;  ///< most that the process has held beyond what it held without Hydra
     WindowFigures figures;
   };
   /// Trains a fresh job for one step that is not measured and `steps` that are: from the end of
@@ -26,8 +28,10 @@ class HydraSide {
   Measured train(std::int64_t steps);
 
   hydra::Bytes device_peak() const { return runtime_.device_stats().front().peak_in_use; }
+  hydra::Bytes host_peak() const { return runtime_.host_budget().peak(); }
 
  private:
+  hydra::Bytes before_ = process_memory("VmRSS:");
   hydra::JobOptions job_;
   std::shared_ptr<WindowMeter> meter_ = std::make_shared<WindowMeter>();
   hydra::Runtime runtime_;

@@ -146,11 +146,13 @@ OffloadReport run_offload(const OffloadOptions& options) {
         measured.figures.forward_seconds / static_cast<double>(options.steps);
     report.first_loss_difference =
         std::abs(measured.first_loss - torch_first_loss) / torch_first_loss;
+    report.process_peak = std::max(report.process_peak, measured.process);
     report.figures += measured.figures;
     report.measured_steps += options.steps;
     report.pairs.push_back(pair);
   }
   report.device_peak = hydra_side.device_peak();
+  report.host_peak = hydra_side.host_peak();
   require_offload(report, plan);
   return report;
 }

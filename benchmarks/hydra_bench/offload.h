@@ -44,6 +44,8 @@ struct OffloadReport {
   hydra::Bytes device_budget;
   hydra::Bytes device_peak;
   hydra::Bytes predicted_peak;
+  hydra::Bytes host_peak;     ///< of Hydra's host budget
+  hydra::Bytes process_peak;  ///< most that the process held for Hydra, by the system's count
   std::int64_t shards = 0;
   std::int64_t recomputed_shards = 0;
   std::int64_t tokens_per_step = 0;

@@ -66,6 +66,8 @@ std::string to_text(const OffloadReport& report) {
                to_string(report.device_budget).c_str(), to_string(report.device_peak).c_str(),
                to_string(report.predicted_peak).c_str(), static_cast<long long>(report.shards),
                static_cast<long long>(report.recomputed_shards));
+  text += line("       host peak %s; the process held %s for both by the system's count",
+               to_string(report.host_peak).c_str(), to_string(report.process_peak).c_str());
   text += line("       %.3f s per step, %.0f tokens/s, device busy %.1f %%", hydra, tokens / hydra,
                100 * busy_share(report));
   text += ratio_line("ratio (recomputation counted)", report.ratio());
@@ -88,6 +90,8 @@ std::string to_json(const OffloadReport& report) {
   json["device_budget_bytes"] = report.device_budget.count();
   json["device_peak_bytes"] = report.device_peak.count();
   json["predicted_peak_bytes"] = report.predicted_peak.count();
+  json["host_peak_bytes"] = report.host_peak.count();
+  json["process_peak_bytes"] = report.process_peak.count();
   json["shards"] = report.shards;
   json["recomputed_shards"] = report.recomputed_shards;
   json["tokens_per_step"] = report.tokens_per_step;

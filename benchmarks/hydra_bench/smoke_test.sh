@@ -17,6 +17,8 @@ assert 0 < report["ratio"]["low"] <= report["ratio"]["median"] <= report["ratio"
 assert report["ratio_without_recomputation"]["median"] > report["ratio"]["median"], report
 assert 0 < report["overlap"] <= 1 and 0 < report["busy_share"] <= 1.001, report
 assert report["device_peak_bytes"] <= report["device_budget_bytes"], report
+counted = report["device_budget_bytes"] + report["host_peak_bytes"]
+assert 0 < report["process_peak_bytes"] < counted + (96 << 20), report
 assert report["recomputed_shards"] > 0 and len(report["links"]) == 2, report
 assert report["first_loss_difference"] < 1e-5, report
 PYTHON

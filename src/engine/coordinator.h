@@ -420,6 +420,11 @@ class Coordinator {
     Bytes bytes;
   };
   std::map<JobId, Held> held_;  ///< host memory of finished jobs' weights, while handles live
+#ifdef HYDRA_DEBUG_CHECKS
+  bool watched_ = true;  ///< nobody sleeps while jobs wait and nothing is under way
+#else
+  bool watched_ = false;
+#endif
   bool policy_failed_ = false;  ///< the log has a line about it
   UnitId next_unit_ = 0;
   WalkId next_walk_ = 0;
