@@ -1,7 +1,6 @@
 #include "hydra/data/text.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -43,7 +42,7 @@ std::vector<std::int32_t> read_tokens(const std::string& path, const Tokenizer& 
     throw DataError(path + " is not a regular file, a text file is needed");
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError("the text file " + path + " cannot be read: " + std::strerror(errno));
+  if (!file) throw DataError("the text file " + path + " cannot be read: " + system_message(errno));
   // Not by `<< file.rdbuf()`, which takes a failed read for the end of the file.
   std::string content;
   std::vector<char> block(1 << 20);
@@ -52,7 +51,7 @@ std::vector<std::int32_t> read_tokens(const std::string& path, const Tokenizer& 
     content.append(block.data(), static_cast<std::size_t>(file.gcount()));
   } while (file);
   if (file.bad()) {
-    throw DataError("reading the text file " + path + " failed: " + std::strerror(errno));
+    throw DataError("reading the text file " + path + " failed: " + system_message(errno));
   }
   if (content.empty()) throw DataError("the text file " + path + " is empty");
   return tokenizer.encode(content);

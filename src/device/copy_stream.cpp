@@ -23,13 +23,13 @@ CopyStream::CopyStream(CopyStreamOptions options)
 }
 
 Event CopyStream::copy(void* target, const void* source, Bytes bytes, CopyNote note) {
-  const Event done = Event::pending();
+  Event done = Event::pending();
   give({Operation::Kind::kCopy, done, target, source, bytes, std::move(note)});
   return done;
 }
 
 Event CopyStream::record() {
-  const Event done = Event::pending();
+  Event done = Event::pending();
   give({Operation::Kind::kRecord, done, nullptr, nullptr, Bytes(0), {}});
   return done;
 }

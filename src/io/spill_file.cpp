@@ -38,7 +38,7 @@ std::string way_out(int error) {
 
 [[noreturn]] void refuse(const std::string& directory, int error) {
   throw StorageError(false, "cannot make a spill file in " + directory + ": " +
-                                std::strerror(error) + way_out(error));
+                                system_message(error) + way_out(error));
 }
 
 [[noreturn]] void refuse_for_space(const std::string& directory, Bytes size, int error) {
@@ -48,7 +48,7 @@ std::string way_out(int error) {
     free = to_string(Bytes(static_cast<std::int64_t>(state.f_bavail * state.f_frsize)));
   }
   throw StorageError(false, "the drive of " + directory + " cannot hold " + to_string(size) + ", " +
-                                free + " are free (" + std::strerror(error) +
+                                free + " are free (" + system_message(error) +
                                 "): make room, lower the storage size, or name another drive");
 }
 

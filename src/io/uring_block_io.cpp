@@ -30,7 +30,7 @@ std::string cause_of(int error) {
 
 [[noreturn]] void refuse(const char* what, int error) {
   throw StorageError(false, std::string("io_uring is refused: ") + what + ": " +
-                                std::strerror(error) + cause_of(error));
+                                system_message(error) + cause_of(error));
 }
 
 /// A ring with the file registered, and an eventfd among its reads so that `wake` can end a wait.
@@ -138,7 +138,8 @@ class UringBlockIo final : public BlockIo {
         usleep(100);
         continue;
       }
-      throw StorageError(false, std::string("io_uring took no work: ") + std::strerror(-submitted));
+      throw StorageError(false,
+                         std::string("io_uring took no work: ") + system_message(-submitted));
     }
   }
 

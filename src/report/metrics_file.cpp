@@ -41,7 +41,7 @@ struct MetricsFile::Impl {
 
   /// The object with its end, and with spaces so that neither it nor, as far as can be known, the
   /// next line crosses a page.
-  std::string placed(std::string object) {
+  std::string placed(const std::string& object) {
     std::size_t room = rest_of_page(file.size_bytes());
     const std::size_t bytes = object.size() + 1;
     longest = std::max(longest, bytes);

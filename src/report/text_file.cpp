@@ -1,7 +1,6 @@
 #include "report/text_file.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -15,7 +14,7 @@ void write_text_file(const std::string& path, std::string_view text) {
     std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
     file.write(text.data(), static_cast<std::streamsize>(text.size()));
     file.flush();
-    if (!file) throw SystemError("cannot write " + path + ": " + std::strerror(errno));
+    if (!file) throw SystemError("cannot write " + path + ": " + system_message(errno));
   }
   std::error_code error;
   std::filesystem::rename(temporary, path, error);
