@@ -1,13 +1,12 @@
 #include "hydra/io/spill_file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -54,16 +53,15 @@ std::string way_out(int error) {
 
 /// Removes the files that a crash has left: ours by name, and locked by nobody.
 void remove_leftovers(const std::string& directory) {
-  DIR* entries = opendir(directory.c_str());
-  if (entries == nullptr) return;
-  while (const dirent* entry = readdir(entries)) {
-    if (!std::string_view(entry->d_name).starts_with(kNamePrefix)) continue;
-    const int file = openat(dirfd(entries), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  std::error_code error;  // what cannot be looked at is left alone
+  std::filesystem::directory_iterator entry(directory, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!entry->path().filename().native().starts_with(kNamePrefix)) continue;
+    const int file = open(entry->path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) continue;
-    if (flock(file, LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(entries), entry->d_name, 0);
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) unlink(entry->path().c_str());
     close(file);
   }
-  closedir(entries);
 }
 
 /// Makes, locks and unlinks a named file; returns its descriptor or -1 with errno.
