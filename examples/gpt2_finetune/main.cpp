@@ -1,15 +1,23 @@
 // Fine-tunes several GPT-2 models at once, each larger than its device.
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
 #include <exception>
 #include <iostream>
+#include <optional>
 
+#include "console/console_log.h"
+#include "console/exit_code.h"
+#include "console/named_paths.h"
+#include "console/stop_signals.h"
 #include "hydra/hydra.h"
 #include "options.h"
 #include "watch.h"
 
 namespace finetune {
+
+constexpr const char* kProgram = "gpt2_finetune";
+
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
@@ -21,7 +29,11 @@ struct Corpus {
 };
 
 Corpus read_corpus(const Options& options) {
-  const Tokens all = hydra::read_tokens(options.text, hydra::ByteTokenizer());
+  const hydra::TextFile file = hydra::read_text(options.text, options.encoding);
+  if (file.had_byte_order_mark) {
+    std::cout << options.text << " begins with a byte order mark, which is skipped\n";
+  }
+  const Tokens all = hydra::ByteTokenizer().encode(file.text);
   if (options.base_steps == 0) {
     const auto whole = std::make_shared<const Tokens>(all);
     return {whole, whole};
@@ -31,27 +43,38 @@ Corpus read_corpus(const Options& options) {
           std::make_shared<const Tokens>(border, all.end())};
 }
 
-std::shared_ptr<hydra::DataSource> windows(const Options& options,
+std::shared_ptr<hydra::DataSource> windows(const Options& options, const char* what,
                                            std::shared_ptr<const Tokens> tokens) {
-  return std::make_shared<hydra::PackedWindows>(
+  const std::size_t count = tokens->size();
+  const auto data = std::make_shared<hydra::PackedWindows>(
       std::move(tokens), hydra::PackedWindowsOptions{.batch_size = options.batch_size,
                                                      .context = options.model.context,
                                                      .seed = options.seed});
+  if (!options.quiet) {
+    std::cout << what << ": " << count << " tokens, " << data->windows() << " windows of "
+              << options.model.context << ", " << data->unused_tokens()
+              << " tokens at the end unused\n";
+  }
+  return data;
+}
+
+/// The shortest text that reads back as the same number: rates that differ have names that do.
+std::string exact(double value) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, value).ptr};
 }
 
 hydra::JobOptions make_job(const Options& options, std::shared_ptr<const hydra::Model> model,
                            std::shared_ptr<hydra::DataSource> data, double rate,
                            std::int64_t steps) {
   hydra::JobOptions job;
-  char name[48];
-  std::snprintf(name, sizeof name, "lr %.3g", rate);
-  job.name = name;
+  job.name = "lr " + exact(rate);
   job.model = std::move(model);
   job.data = std::move(data);
   job.optimizer = hydra::AdamWOptions{.weight_decay = options.weight_decay};
   job.schedule = {.shape = hydra::parse_schedule_shape(options.schedule),
                   .peak = rate,
-                  .warmup_steps = std::min(options.warmup_steps, steps - 1),
+                  .warmup_steps = options.warmup_steps,
                   .max_steps = steps};
   job.max_steps = steps;
   job.micro_batch_size = options.micro_batch_size;
@@ -75,6 +98,8 @@ hydra::RuntimeOptions make_runtime(const Options& options,
   runtime.threads_per_device = options.threads;
   runtime.policy = hydra::make_policy(options.policy);
   runtime.trace = std::move(trace);
+  runtime.log = console::make_console_log(
+      kProgram, options.quiet ? hydra::LogLevel::kWarning : hydra::LogLevel::kInfo);
   runtime.metrics_file = options.metrics;
   runtime.tensorboard_directory = options.tensorboard;
   return runtime;
@@ -86,9 +111,10 @@ std::vector<std::string> layer_names(const hydra::Model& model) {
   return names;
 }
 
-void print_plan(hydra::Runtime& runtime, const hydra::JobOptions& job) {
-  std::cout << "plan of each model:\n"
-            << runtime.plan(job).to_text(layer_names(*job.model)) << std::flush;
+void print_plan(const Options& options, hydra::Runtime& runtime, const hydra::JobOptions& job) {
+  const hydra::Plan plan = runtime.plan(job);
+  if (options.quiet && !options.plan_only) return;
+  std::cout << "plan of each model:\n" << plan.to_text(layer_names(*job.model)) << std::flush;
 }
 
 /// Trains the base model and returns its weights; null when there is to be none.
@@ -96,56 +122,113 @@ std::shared_ptr<const hydra::Weights> train_base(const Options& options, hydra::
                                                  const std::shared_ptr<const hydra::Model>& model,
                                                  const Corpus& corpus) {
   if (options.base_steps == 0) return nullptr;
-  hydra::JobOptions base = make_job(options, model, windows(options, corpus.base),
+  hydra::JobOptions base = make_job(options, model, windows(options, "base text", corpus.base),
                                     options.base_learning_rate, options.base_steps);
   base.name = "base";
   const hydra::JobHandle job = runtime.submit(base);
-  watch({job}, options.quiet);
+  watch(runtime, options.quiet);
   return std::make_shared<const hydra::Weights>(job.weights());
 }
 
+/// Submits a model per rate. Handles are dropped: a finished model's weights would keep host memory
+/// from the models that wait.
+void tune(const Options& options, hydra::Runtime& runtime, hydra::JobOptions job,
+          const std::shared_ptr<const hydra::Weights>& base) {
+  job.initial_weights = base;
+  for (const double rate : options.learning_rates) {
+    job.name = "lr " + exact(rate);
+    job.schedule.peak = rate;
+    runtime.submit(job);
+  }
+  watch(runtime, options.quiet);
+}
+
+/// What is told at the end. Each output is written whatever becomes of the others.
+class Outcome {
+ public:
+  template <typename Call>
+  bool attempt(Call call) {
+    try {
+      call();
+      return true;
+    } catch (const std::exception& error) {
+      std::cerr << kProgram << ": " << error.what() << "\n";
+      return false;
+    }
+  }
+  template <typename Call>
+  void train(Call call) {
+    failed_ = !attempt(call) || failed_;
+  }
+  template <typename Call>
+  void write(Call call) {
+    lost_ = !attempt(call) || lost_;
+  }
+
+  void lost(bool anything) { lost_ = lost_ || anything; }
+
+  int exit_code(const hydra::Runtime& runtime) const {
+    if (const int signal = console::stop_signal()) return console::kSignalled + signal;
+    const auto statuses = runtime.statuses();
+    const bool all_completed = std::all_of(statuses.begin(), statuses.end(), [](const auto& job) {
+      return job.state == hydra::JobState::kCompleted;
+    });
+    if (failed_ || !all_completed) return console::kJobFailed;
+    return lost_ ? console::kOutputLost : console::kDone;
+  }
+
+ private:
+  bool failed_ = false;
+  bool lost_ = false;
+};
+
+void print_summary(const hydra::RunSummary& summary) {
+  std::cout << "\n" << hydra::to_table(summary) << std::flush;
+  if (!std::cout)
+    throw hydra::SystemError("what was printed is lost: standard output cannot be written");
+}
+
 int run(const Options& options) {
-  const Corpus corpus = read_corpus(options);
-  const std::shared_ptr<const hydra::Model> model = hydra::make_gpt2(options.model);
+  console::refuse_shared_files(
+      {{"--text", options.text}},
+      {{"--json", options.json}, {"--trace", options.trace}, {"--metrics", options.metrics}});
+  std::optional<hydra::OutputFile> json;
+  if (!options.json.empty()) json.emplace(options.json);
   const auto trace =
       options.trace.empty() ? nullptr : std::make_shared<hydra::TraceFile>(options.trace);
+  const Corpus corpus = read_corpus(options);
+  const std::shared_ptr<const hydra::Model> model = hydra::make_gpt2(options.model);
   hydra::Runtime runtime(make_runtime(options, trace));
-  const auto tune_data = windows(options, corpus.tune);
-  if (options.plan_only || !options.quiet) {
-    print_plan(runtime,
-               make_job(options, model, tune_data, options.learning_rates.front(), options.steps));
-  }
-  if (options.plan_only) return 0;
+  const hydra::JobOptions job = make_job(options, model, windows(options, "text", corpus.tune),
+                                         options.learning_rates.front(), options.steps);
+  print_plan(options, runtime, job);  // refuses what cannot be trained
+  if (options.plan_only) return std::cout ? console::kDone : console::kOutputLost;
 
-  const auto base = train_base(options, runtime, model, corpus);
-  std::vector<hydra::JobHandle> jobs;
-  for (const double rate : options.learning_rates) {
-    hydra::JobOptions job = make_job(options, model, tune_data, rate, options.steps);
-    job.initial_weights = base;
-    jobs.push_back(runtime.submit(job));
-  }
-  watch(jobs, options.quiet);
-
-  const hydra::RunSummary summary = runtime.summary();
-  std::cout << "\n" << hydra::to_table(summary);
-  if (!options.json.empty()) hydra::write_summary_json(summary, options.json);
-  if (trace != nullptr) trace->write();
-  const bool all_completed = std::all_of(jobs.begin(), jobs.end(), [](const auto& job) {
-    return job.status().state == hydra::JobState::kCompleted;
+  Outcome outcome;
+  outcome.train([&] {
+    const auto base = train_base(options, runtime, model, corpus);
+    if (console::stop_signal() == 0) tune(options, runtime, job, base);
   });
-  return all_completed ? 0 : 1;
+  runtime.close();  // and with it, whatever writes beside the training
+  const hydra::RunSummary summary = runtime.summary();
+  outcome.write([&] { print_summary(summary); });
+  outcome.lost(!summary.lost_outputs.empty());
+  if (json) outcome.write([&] { json->write(hydra::to_json(summary)); });
+  if (trace != nullptr) outcome.write([&] { trace->write(); });
+  return outcome.exit_code(runtime);
 }
 
 }  // namespace
 }  // namespace finetune
 
 int main(int argc, char** argv) {
+  console::note_stop_signals();
   try {
     int exit_code = 0;
     const auto options = finetune::parse_command_line(argc, argv, exit_code);
     return options ? finetune::run(*options) : exit_code;
   } catch (const std::exception& error) {
-    std::cerr << "gpt2_finetune: " << error.what() << "\n";
-    return 2;
+    std::cerr << finetune::kProgram << ": " << error.what() << "\n";
+    return console::kRefused;
   }
 }

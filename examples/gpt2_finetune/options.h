@@ -11,6 +11,7 @@ namespace finetune {
 /// What the command line asks for.
 struct Options {
   std::string text;
+  hydra::TextEncoding encoding = hydra::TextEncoding::kUtf8;
   hydra::Gpt2Options model;
   std::vector<double> learning_rates;
   std::vector<std::string> devices;

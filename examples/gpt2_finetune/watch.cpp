@@ -8,14 +8,17 @@
 #include <iostream>
 #include <thread>
 
+#include "console/stop_signals.h"
 #include "hydra/report/progress.h"
 
 namespace finetune {
 namespace {
 
-int terminal_columns() {
+hydra::TerminalSize terminal_size() {
   winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 100;
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
+  return {known && size.ws_col > 0 ? size.ws_col : 100,
+          known && size.ws_row > 0 ? size.ws_row : 24};
 }
 
 hydra::JobProgress progress_of(const hydra::JobStatus& status) {
@@ -32,32 +35,33 @@ hydra::JobProgress progress_of(const hydra::JobStatus& status) {
   return progress;
 }
 
+bool has_ended(const hydra::JobStatus& status) {
+  return status.state != hydra::JobState::kQueued && status.state != hydra::JobState::kRunning;
+}
+
 }  // namespace
 
-void watch(const std::vector<hydra::JobHandle>& jobs, bool quiet) {
+void watch(hydra::Runtime& runtime, bool quiet) {
   using namespace std::chrono_literals;
-  if (quiet) {
-    for (const auto& job : jobs) job.wait();
-    return;
-  }
   const hydra::SteadyClock clock;
-  const bool terminal = isatty(STDOUT_FILENO) != 0;
-  hydra::ProgressView view(std::cout, terminal, terminal_columns(), 10s);
-  std::vector<hydra::JobProgress> progress;
-  for (bool all_ended = false; !all_ended;) {
-    all_ended = true;
-    progress.clear();
-    for (const auto& job : jobs) {
-      const hydra::JobStatus status = job.status();
-      all_ended = all_ended && status.state != hydra::JobState::kQueued &&
-                  status.state != hydra::JobState::kRunning;
-      progress.push_back(progress_of(status));
+  const auto size = isatty(STDOUT_FILENO) != 0 ? terminal_size : nullptr;
+  hydra::ProgressView view(std::cout, size, 10s);
+  bool stopping = false;
+  while (true) {
+    if (!stopping && console::stop_signal() != 0) {
+      stopping = true;
+      std::cerr << "gpt2_finetune: stopping at the next step; once more to end at once\n";
+      runtime.stop_all();
     }
-    if (all_ended) break;
-    view.show(progress, clock.now());
-    std::this_thread::sleep_for(200ms);
+    const std::vector<hydra::JobStatus> statuses = runtime.statuses();
+    std::vector<hydra::JobProgress> progress;
+    for (const hydra::JobStatus& status : statuses) progress.push_back(progress_of(status));
+    const bool all_ended = std::all_of(statuses.begin(), statuses.end(), has_ended);
+    if (!quiet && all_ended) view.finish(progress, clock.now());
+    if (all_ended) return;
+    if (!quiet) view.show(progress, clock.now());
+    std::this_thread::sleep_for(100ms);
   }
-  view.finish(progress, clock.now());
 }
 
 }  // namespace finetune

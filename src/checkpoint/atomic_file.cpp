@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "hydra/core/error.h"
+#include "hydra/core/output_path.h"
 
 namespace hydra::detail {
 namespace {
@@ -33,10 +34,16 @@ void flush_folder_of(const std::string& path) {
   if (!flushed) throw SystemError("flushing the folder " + folder + " failed: " + cause);
 }
 
+std::string replaceable_target(const std::string& path) {
+  const OutputPath to = resolve_output(path);
+  if (to.replaceable) return to.target;
+  throw SystemError("cannot write " + path + ": it is a device or a pipe, a file is needed");
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path, std::int64_t bytes)
-    : path_(path), file_(create_beside(path)) {
+    : path_(replaceable_target(path)), file_(create_beside(path_)) {
   try {
     file_.reserve(bytes);
   } catch (...) {

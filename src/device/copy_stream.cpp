@@ -1,5 +1,6 @@
 #include "device/copy_stream.h"
 
+#include <algorithm>
 #include <cstring>
 #include <system_error>
 #include <utility>
@@ -11,6 +12,29 @@ namespace {
 // Bounded by what the engine keeps in flight; a full queue makes the giver wait.
 constexpr std::size_t kQueuedOperations = 1 << 16;
 }  // namespace
+
+void PendingCopies::add(const void* target, const void* source, Bytes bytes) {
+  MutexLock lock(mutex_);
+  for (const void* begin : {target, source}) {
+    ranges_.push_back({static_cast<const std::byte*>(begin), bytes.size()});
+  }
+}
+
+void PendingCopies::remove(const void* target, const void* source, Bytes bytes) {
+  MutexLock lock(mutex_);
+  for (const void* begin : {target, source}) {
+    const Range range{static_cast<const std::byte*>(begin), bytes.size()};
+    ranges_.erase(std::find(ranges_.begin(), ranges_.end(), range));
+  }
+}
+
+bool PendingCopies::touch(const void* data, Bytes bytes) const {
+  const auto* begin = static_cast<const std::byte*>(data);
+  MutexLock lock(mutex_);
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+    return range.begin < begin + bytes.size() && begin < range.begin + range.size;
+  });
+}
 
 CopyStream::CopyStream(CopyStreamOptions options)
     : options_(std::move(options)), inbox_(kQueuedOperations) {
@@ -24,6 +48,7 @@ CopyStream::CopyStream(CopyStreamOptions options)
 
 Event CopyStream::copy(void* target, const void* source, Bytes bytes, CopyNote note) {
   Event done = Event::pending();
+  if (options_.pending != nullptr) options_.pending->add(target, source, bytes);
   give({Operation::Kind::kCopy, done, target, source, bytes, std::move(note)});
   return done;
 }
@@ -70,6 +95,8 @@ void CopyStream::run() {
 void CopyStream::perform_copy(const Operation& copy) {
   stall();
   const auto start = std::chrono::steady_clock::now();
+  const auto worked = [&] { return options_.worker ? options_.worker->total() : Nanoseconds(0); };
+  const Nanoseconds worked_before = worked();
   const Nanoseconds traced_start = options_.clock ? options_.clock->now() : Nanoseconds(0);
   const bool fails = options_.failure != nullptr && options_.failure->due();
   if (!fails && copy.bytes > Bytes(0)) {
@@ -79,7 +106,11 @@ void CopyStream::perform_copy(const Operation& copy) {
   const Nanoseconds taken = std::chrono::steady_clock::now() - start;
   if (!fails) bytes_copied_ += copy.bytes.count();
   busy_ns_ += taken.count();
+  hidden_ns_ += std::min(taken, worked() - worked_before).count();
   trace(copy, traced_start, taken);
+  if (options_.pending != nullptr) {
+    options_.pending->remove(copy.target, copy.source, copy.bytes);
+  }
   copy.event.fire(fails ? std::make_exception_ptr(
                               DeviceError(true, "a copy of " + to_string(copy.bytes) + " on " +
                                                     options_.track + " failed: planted for a test"))

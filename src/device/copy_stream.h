@@ -5,9 +5,12 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "device/worker_clock.h"
 #include "hydra/core/clock.h"
 #include "hydra/core/inbox.h"
+#include "hydra/core/mutex.h"
 #include "hydra/core/random.h"
 #include "hydra/core/trace.h"
 #include "hydra/device/device.h"
@@ -28,6 +31,23 @@ class PlantedFailure {
   std::atomic<std::int64_t> fail_at_;
 };
 
+/// The memory that queued copies of a device touch.
+class PendingCopies {
+ public:
+  void add(const void* target, const void* source, Bytes bytes);
+  void remove(const void* target, const void* source, Bytes bytes);
+  bool touch(const void* data, Bytes bytes) const;
+
+ private:
+  struct Range {
+    const std::byte* begin;
+    std::size_t size;
+    friend bool operator==(const Range&, const Range&) = default;
+  };
+  mutable Mutex mutex_;
+  std::vector<Range> ranges_ HYDRA_GUARDED_BY(mutex_);
+};
+
 /// What a copy stream pretends to be.
 struct CopyStreamOptions {
   std::string track;  ///< of the trace
@@ -36,6 +56,8 @@ struct CopyStreamOptions {
   std::optional<std::uint64_t> delay_seed;
   Nanoseconds largest_delay{0};
   PlantedFailure* failure = nullptr;
+  PendingCopies* pending = nullptr;     ///< null: nobody asks
+  const WorkerClock* worker = nullptr;  ///< of the device that the copies run beside
   TraceSink* trace = nullptr;
   const Clock* clock = nullptr;
 };
@@ -53,6 +75,8 @@ class CopyStream final : public Stream {
 
   Bytes bytes_copied() const noexcept { return Bytes(bytes_copied_.load()); }
   Nanoseconds busy() const noexcept { return Nanoseconds(busy_ns_.load()); }
+  /// Of `busy`, how long the worker was inside a task meanwhile.
+  Nanoseconds hidden() const noexcept { return Nanoseconds(hidden_ns_.load()); }
   /// Finishes what was given, then stops the thread. Idempotent.
   void close() noexcept;
 
@@ -80,6 +104,7 @@ class CopyStream final : public Stream {
   std::chrono::steady_clock::time_point link_free_{};
   std::atomic<std::int64_t> bytes_copied_{0};
   std::atomic<std::int64_t> busy_ns_{0};
+  std::atomic<std::int64_t> hidden_ns_{0};
   std::thread thread_;
 };
 

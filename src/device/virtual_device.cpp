@@ -48,7 +48,8 @@ void validate(const VirtualDeviceOptions& options) {
 }
 
 CopyStreamOptions stream_options(const VirtualDeviceOptions& options, const char* direction,
-                                 std::uint64_t number, PlantedFailure& failure) {
+                                 std::uint64_t number, PlantedFailure& failure,
+                                 PendingCopies& pending, const WorkerClock& worker) {
   CopyStreamOptions stream;
   stream.track = options.name + " " + direction;
   stream.bytes_per_second = options.link_bytes_per_second;
@@ -56,6 +57,8 @@ CopyStreamOptions stream_options(const VirtualDeviceOptions& options, const char
   if (options.faults.delay_seed) stream.delay_seed = mix_seed(*options.faults.delay_seed, {number});
   stream.largest_delay = options.faults.largest_delay;
   stream.failure = &failure;
+  if (options.faults.watch_frees) stream.pending = &pending;
+  stream.worker = &worker;
   stream.trace = options.trace;
   stream.clock = options.clock;
   return stream;
@@ -68,8 +71,8 @@ struct VirtualDevice::Impl {
       : options(std::move(given)),
         heap(options.name, options.memory, options.faults.poison_on_release),
         copy_failure(options.faults.fail_copy),
-        upload(stream_options(options, "upload", 1, copy_failure)),
-        download(stream_options(options, "download", 2, copy_failure)),
+        upload(stream_options(options, "upload", 1, copy_failure, pending, worker_clock)),
+        download(stream_options(options, "download", 2, copy_failure, pending, worker_clock)),
         tasks(kQueuedTasks) {
     if (options.faults.fail_allocation >= 0) heap.fail_after(options.faults.fail_allocation);
     if (options.faults.delay_seed) delays.emplace(mix_seed(*options.faults.delay_seed, {3}));
@@ -87,22 +90,24 @@ struct VirtualDevice::Impl {
         std::this_thread::sleep_for(Nanoseconds(static_cast<std::int64_t>(
             delays->below(static_cast<std::uint64_t>(options.faults.largest_delay.count())))));
       }
-      const auto start = std::chrono::steady_clock::now();
+      worker_clock.begin();
       (*task)();
       task.reset();  // what it captured may own device memory
-      busy_ns += Nanoseconds(std::chrono::steady_clock::now() - start).count();
+      worker_clock.end();
     }
   }
 
   const VirtualDeviceOptions options;
   DeviceHeap heap;
   PlantedFailure copy_failure;
+  PendingCopies pending;
+  std::atomic<std::int64_t> frees_under_copy{0};
+  WorkerClock worker_clock;
   CopyStream upload;
   CopyStream download;
   ComputeStream compute;
   Inbox<Task> tasks;
   std::optional<SplitMix64> delays;
-  std::atomic<std::int64_t> busy_ns{0};
   std::thread worker;
 };
 
@@ -130,7 +135,12 @@ Stream& VirtualDevice::compute() noexcept { return impl_->compute; }
 
 void* VirtualDevice::allocate(Bytes bytes) { return impl_->heap.allocate(bytes); }
 
-void VirtualDevice::free(void* data, Bytes bytes) noexcept { impl_->heap.free(data, bytes); }
+void VirtualDevice::free(void* data, Bytes bytes) noexcept {
+  if (impl_->options.faults.watch_frees && impl_->pending.touch(data, bytes)) {
+    ++impl_->frees_under_copy;
+  }
+  impl_->heap.free(data, bytes);
+}
 
 Bytes VirtualDevice::allocation_size(Bytes bytes) const noexcept {
   return DeviceHeap::rounded(bytes);
@@ -147,7 +157,10 @@ DeviceStats VirtualDevice::stats() const {
   stats.downloaded = impl_->download.bytes_copied();
   stats.upload_busy = impl_->upload.busy();
   stats.download_busy = impl_->download.busy();
-  stats.compute_busy = Nanoseconds(impl_->busy_ns.load());
+  stats.frees_under_copy = impl_->frees_under_copy;
+  stats.upload_hidden = impl_->upload.hidden();
+  stats.download_hidden = impl_->download.hidden();
+  stats.compute_busy = impl_->worker_clock.total();
   return stats;
 }
 

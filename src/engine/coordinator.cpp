@@ -9,6 +9,8 @@
 
 namespace hydra {
 namespace {
+InvalidArgument closed_error() { return InvalidArgument("the runtime is closed"); }
+
 // Completions are bounded by what is in flight; this is far beyond it.
 constexpr std::size_t kInboxCapacity = 1 << 20;
 
@@ -27,6 +29,7 @@ bool is_retryable(const std::exception_ptr& failure) {
 Coordinator::Coordinator(CoordinatorOptions options)
     : options_(std::move(options)),
       use_(options_.devices.size(), options_.clock->now()),
+      time_left_(*options_.policy, options_.devices.size()),
       inbox_(std::make_shared<Inbox<Message>>(kInboxCapacity)) {
   ShardStore::Storage storage;
   if (options_.storage) {
@@ -62,24 +65,35 @@ Coordinator::~Coordinator() { close(); }
 
 PilotResult Coordinator::run_pilot(const Model& model, const ModelSchema& schema,
                                    const Batch& worst, std::uint64_t seed) {
-  auto promise = std::make_shared<std::promise<PilotResult>>();
-  auto result = promise->get_future();
-  Pilot pilot{[&, promise](Device& device) {
-    try {
-      promise->set_value(hydra::run_pilot(model, schema, worst.inputs, worst.side,
-                                          worst.loss_denominator, seed, device));
-    } catch (...) {
-      promise->set_exception(std::current_exception());
-    }
-  }};
-  if (!inbox_->push(std::move(pilot))) throw InvalidArgument("the runtime is closed");
-  return result.get();
+  std::future<PilotResult> result;
+  Pilot pilot;
+  {
+    // The message alone holds the promise, so that it is broken if the message goes unanswered.
+    auto promise = std::make_shared<std::promise<PilotResult>>();
+    result = promise->get_future();
+    pilot.run = [&, promise](Device& device) {
+      try {
+        promise->set_value(hydra::run_pilot(model, schema, worst.inputs, worst.side,
+                                            worst.loss_denominator, seed, device));
+      } catch (...) {
+        promise->set_exception(std::current_exception());
+      }
+    };
+  }
+  if (!inbox_->push(std::move(pilot))) throw closed_error();
+  try {
+    return result.get();
+  } catch (const std::future_error&) {
+    throw closed_error();
+  }
 }
 
-Coordinator::Submitted Coordinator::submit(std::shared_ptr<const PreparedJob> prepared) {
+Coordinator::Submitted Coordinator::submit(std::shared_ptr<const PreparedJob> prepared,
+                                           JobInputs inputs) {
   const JobId id(next_job_++);
   JobShared::Requests requests;
   requests.cancel = [inbox = inbox_, id] { inbox->push(Cancel{id}); };
+  requests.stop = [inbox = inbox_, id] { inbox->push(StopJob{id}); };
   requests.release = [inbox = inbox_, id] { inbox->push(WeightsReleased{id}); };
   requests.read_weights = [inbox = inbox_, id, prepared] {
     return read_weights(*inbox, id, *prepared);
@@ -87,9 +101,7 @@ Coordinator::Submitted Coordinator::submit(std::shared_ptr<const PreparedJob> pr
   auto shared = std::make_shared<JobShared>(id, prepared->options.name, prepared->options.max_steps,
                                             prepared->plan, std::move(requests));
   JobHandle handle(shared);  // holds the weights even if the job ends before we return
-  if (!inbox_->push(Submit{std::move(prepared), shared})) {
-    throw InvalidArgument("the runtime is closed");
-  }
+  if (!inbox_->push(Submit{std::move(prepared), std::move(inputs), shared})) throw closed_error();
   return {std::move(shared), std::move(handle)};
 }
 
@@ -107,25 +119,87 @@ void Coordinator::close() noexcept {
 void Coordinator::run() {
   try {
     take_messages();
+    inbox_->close();
+    answer_undelivered(JobState::kCancelled,
+                       std::make_exception_ptr(Cancelled("the runtime was closed")));
   } catch (...) {  // a broken invariant: no job may be left waiting for ever
     fail_everything(std::current_exception());
+    answer_undelivered(JobState::kFailed, std::current_exception());
   }
-  inbox_->close();
+}
+
+// Nobody may wait for an answer that will not come: jobs are failed here, and the promises of other
+// requests break as their messages go.
+void Coordinator::answer_undelivered(JobState state, std::exception_ptr failure) noexcept {
+  for (Slot& slot : slots_) slot.pilots.clear();
   while (auto rest = inbox_->try_pop()) {
+    const auto* submit = std::get_if<Submit>(&*rest);
+    if (submit == nullptr) continue;  // the promise in it breaks
+    submit->shared->fail(state, failure, options_.clock->now());
   }
 }
 
 void Coordinator::take_messages() {
   while (auto message = inbox_->pop()) {
-    std::visit([this](auto& content) { handle(content); }, *message);
-    while (auto more = inbox_->try_pop()) {
-      std::visit([this](auto& content) { handle(content); }, *more);
-    }
+    take(*message);
     message.reset();  // what it held is given back before anybody learns that a job has ended
+    while (auto more = inbox_->try_pop()) take(*more);
     decide();
     account_for_devices();
     if (stopping_ && jobs_.empty() && in_flight_.empty() && walks_.empty()) return;
+#ifdef HYDRA_DEBUG_CHECKS
+    HYDRA_CHECK(!inbox_->empty() || something_can_move(),
+                "nothing is under way that could wake these jobs: " + where_jobs_stand());
+#endif
   }
+}
+
+// The barrier: what goes wrong in a message of one job ends that job. A broken invariant may have
+// left anything behind, and ends all of them.
+void Coordinator::take(Message& message) {
+  try {
+    std::visit([this](auto& content) { handle(content); }, message);
+  } catch (const InternalError&) {
+    throw;
+  } catch (...) {
+    const auto id = job_of(message);
+    JobRecord* record = id ? find(*id) : nullptr;
+    if (record == nullptr) throw;
+    end(*record, JobState::kFailed, std::current_exception());
+  }
+}
+
+bool Coordinator::guarded(JobRecord& record, const std::function<void()>& call) {
+  try {
+    call();
+    return true;
+  } catch (const InternalError&) {
+    throw;
+  } catch (...) {
+    end(record, JobState::kFailed, std::current_exception());
+    return false;
+  }
+}
+
+std::optional<JobId> Coordinator::job_of(const Message& message) const {
+  return std::visit(
+      [this](const auto& content) -> std::optional<JobId> {
+        if constexpr (requires { content.job; }) {
+          return content.job;
+        } else if constexpr (requires { content.unit; }) {
+          const auto flight = in_flight_.find(content.unit);
+          if (flight != in_flight_.end()) return flight->second.job;
+        } else if constexpr (requires { content.shared; }) {
+          return content.shared->id();
+        } else if constexpr (requires { content.walk; }) {
+          const auto walk = walks_.find(content.walk);
+          if (walk != walks_.end()) return walk->second.job;
+        } else if constexpr (requires { content.part; }) {
+          return store_->job_of(content.part);
+        }
+        return std::nullopt;
+      },
+      message);
 }
 
 // What ends gives room back without a message, and what waits for room in the host may have it
@@ -175,6 +249,7 @@ void Coordinator::handle(Submit& message) {
   record->id = message.shared->id();
   record->shared = message.shared;
   record->prepared = message.prepared;
+  record->inputs = std::move(message.inputs);
   record->program = step_program(static_cast<std::int64_t>(message.prepared->layouts.size()),
                                  message.prepared->first_trainable);
   std::vector<Nanoseconds> times;
@@ -200,7 +275,24 @@ void Coordinator::handle(Cancel& message) {
                                         std::to_string(found->step))));
 }
 
+// What has begun is finished and updated: the weights are those of a job with fewer steps.
+void Coordinator::handle(StopJob& message) {
+  JobRecord* found = find(message.job);
+  if (found == nullptr || found->ending || found->sealing) return;
+  if (!found->active) {
+    end(*found, JobState::kCancelled,
+        std::make_exception_ptr(
+            Cancelled("job \"" + found->shared->name() + "\" was stopped before its first step")));
+    return;
+  }
+  const std::int64_t border = found->step + (found->step_begun ? 1 : 0);
+  if (border >= found->end_step) return;  // it ends there by itself
+  found->stopping = true;
+  found->end_step = border;
+}
+
 void Coordinator::handle(Pilot& message) {
+  if (stopping_) return;  // its promise is broken
   const auto smallest = std::min_element(
       slots_.begin(), slots_.end(),
       [](const Slot& a, const Slot& b) { return a.device->budget() < b.device->budget(); });
@@ -241,6 +333,7 @@ void Coordinator::handle(LoaderClosed& message) { --job(message.job).in_flight; 
 
 void Coordinator::handle(Stop&) {
   stopping_ = true;
+  for (Slot& slot : slots_) slot.pilots.clear();  // their promises are broken
   const auto closed = std::make_exception_ptr(InvalidArgument("the runtime was closed"));
   for (const auto& [id, kept] : kept_) drop_walks_of(id, closed);
   for (auto& [id, record] : jobs_) {

@@ -24,6 +24,7 @@
 #include "hydra/memory/host_arena.h"
 #include "hydra/memory/tier_budget.h"
 #include "hydra/residency/shard_store.h"
+#include "hydra/schedule/forecast.h"
 #include "hydra/schedule/policy.h"
 
 namespace hydra {
@@ -65,14 +66,15 @@ class Coordinator {
   ~Coordinator();
 
   /// Runs the pilot on the smallest device once that device is free. Blocks: until it is done.
+  /// Errors: the pilot's; InvalidArgument when the coordinator is closed, also meanwhile.
   PilotResult run_pilot(const Model& model, const ModelSchema& schema, const Batch& worst,
                         std::uint64_t seed);
   struct Submitted {
     std::shared_ptr<JobShared> shared;
     JobHandle handle;
   };
-  /// Takes in a prepared job.
-  Submitted submit(std::shared_ptr<const PreparedJob> prepared);
+  /// Takes in a prepared job. Errors: InvalidArgument once the coordinator is closed.
+  Submitted submit(std::shared_ptr<const PreparedJob> prepared, JobInputs inputs);
   /// How each device's time was spent so far.
   const DeviceUse& device_use() const { return use_; }
   /// The storage tier, for its `stats` and `backend`; null: there is none.
@@ -89,9 +91,14 @@ class Coordinator {
   // Messages.
   struct Submit {
     std::shared_ptr<const PreparedJob> prepared;
+    JobInputs inputs;
     std::shared_ptr<JobShared> shared;
   };
   struct Cancel {
+    JobId job;
+  };
+  /// Ends a job at its next step border.
+  struct StopJob {
     JobId job;
   };
   struct Pilot {
@@ -167,10 +174,10 @@ class Coordinator {
   };
   struct Stop {};
   using Message =
-      std::variant<Submit, Cancel, Pilot, PilotDone, StepInitialised, BatchReady, TransferDone,
-                   ExtentStore::Done, UnitComputed, UnitBegan, UnitEmitted, UnitDrained,
-                   TieCombined, ShardUpdated, TieUpdated, StepTold, GradientsEdited, ReadWeights,
-                   ShardVisited, WeightsReleased, LoaderClosed, Stop>;
+      std::variant<Submit, Cancel, StopJob, Pilot, PilotDone, StepInitialised, BatchReady,
+                   TransferDone, ExtentStore::Done, UnitComputed, UnitBegan, UnitEmitted,
+                   UnitDrained, TieCombined, ShardUpdated, TieUpdated, StepTold, GradientsEdited,
+                   ReadWeights, ShardVisited, WeightsReleased, LoaderClosed, Stop>;
 
   /// A unit that a device will run next: its parts are on their way.
   struct Assignment {
@@ -206,6 +213,7 @@ class Coordinator {
     Reservation workspace;
     std::shared_ptr<UnitCommand> command;
     std::shared_ptr<UnitOutcome> outcome;
+    bool alone = false;  ///< it ran out of memory before: nothing else comes to its device
     bool begun = false;  ///< its first micro-batch has been handed on
     bool emitted = false;
     bool drained = false;
@@ -214,12 +222,19 @@ class Coordinator {
   // The loop (coordinator.cpp).
   void run();
   void take_messages();
+  void take(Message& message);
+  void answer_undelivered(JobState state, std::exception_ptr failure) noexcept;
+  std::optional<JobId> job_of(const Message& message) const;
+  /// Does something for a job; what it throws ends the job (a broken invariant everything). False
+  /// then.
+  bool guarded(JobRecord& job, const std::function<void()>& call);
   void decide();
   bool start_host_work();
   void transfer_failed(const TransferDone& done);
   void fail_everything(std::exception_ptr failure) noexcept;
   void handle(Submit& message);
   void handle(Cancel& message);
+  void handle(StopJob& message);
   void handle(Pilot& message);
   void handle(PilotDone& message);
   void handle(StepInitialised& message);
@@ -248,12 +263,18 @@ class Coordinator {
   void admit_jobs();
   bool admit(JobRecord& job, Bytes states, Bytes step);
   void tell_waiting_for_memory(JobRecord& job, Bytes states);
+  Bytes held_by_handles() const;
+  std::string names_of_held() const;
   void end(JobRecord& job, JobState state, std::exception_ptr failure);
   void close_loader(JobRecord& job);
   void seal_if_done(JobRecord& job);
   void seal(JobRecord& job);
   void finish_sealing(JobRecord& job);
-  Weights take_weights(JobRecord& job);
+  struct FinalWeights {
+    Weights weights;
+    Bytes host_bytes;  ///< what they hold of the host budget
+  };
+  FinalWeights take_weights(JobRecord& job);
   void remove_ended_jobs();
   void remove_if_idle(JobRecord& job);
   bool all_idle(const std::vector<PartId>& parts) const;
@@ -270,7 +291,7 @@ class Coordinator {
   // Parts on storage (coordinator_storage.cpp).
   static Weights read_weights(Inbox<Message>& inbox, JobId job, const PreparedJob& prepared);
   static std::vector<ValueParts> value_parts(const JobRecord& job);
-  void keep_weights(JobRecord& job);
+  Bytes keep_weights(JobRecord& job);
   void start_walk(ValueWalk walk);
   bool advance_walks();
   bool advance_walk(WalkId id, ValueWalk& walk);
@@ -289,8 +310,8 @@ class Coordinator {
   void serve(Slot& slot);
   bool serve_pilot(Slot& slot);
   void choose_next(Slot& slot);
-  std::optional<Choice> choose_among(const Slot& slot,
-                                     const std::vector<JobRecord*>& candidates) const;
+  std::optional<Choice> choose_among(const Slot& slot, const std::vector<JobRecord*>& candidates);
+  std::optional<Decision> ask_policy(const ScheduleView& view);
   void claim(Slot& slot, JobRecord& job, std::string_view reason);
   void give_up_next(Slot& slot);
   void give_up_from(JobRecord& job, std::size_t first);
@@ -336,6 +357,8 @@ class Coordinator {
   void end_step(JobRecord& job);
   void report_step(JobRecord& job, std::int64_t step, double loss, double gradient_norm,
                    std::int64_t tokens);
+  void forecast(Nanoseconds now);
+  static std::int64_t steps_after(const JobRecord& job);
   Nanoseconds remaining_time(const JobRecord& job) const;
 
   // Gradients and updates (coordinator_updates.cpp).
@@ -353,11 +376,15 @@ class Coordinator {
   void drop_updates(JobRecord& job);
   void end_update(JobRecord& job, std::optional<HostClaimId> claim);
 
+  // Whether anything is still to come (coordinator_watchdog.cpp).
+  bool something_can_move() const;
+  std::string where_jobs_stand() const;
+
   // The trace (coordinator_trace.cpp).
   void trace_task(const char* track, const char* category, const std::string& name,
                   Nanoseconds start);
   void trace_wait(const Slot& slot, const DeviceUse::Ended& ended, Nanoseconds now);
-  void trace_memory(Nanoseconds now);
+  void trace_counters(Nanoseconds now);
 
   // Callbacks (coordinator_callbacks.cpp).
   void start_callback_worker(JobRecord& job);
@@ -370,6 +397,8 @@ class Coordinator {
 
   CoordinatorOptions options_;
   DeviceUse use_;
+  TimeLeft time_left_;
+  std::optional<Nanoseconds> forecast_at_;
   std::shared_ptr<Inbox<Message>> inbox_;
   std::atomic<std::int64_t> next_job_{0};
   std::once_flag closed_;
@@ -386,10 +415,17 @@ class Coordinator {
   int storage_updates_ = 0;             ///< that have claims on parts on storage
   std::map<WalkId, ValueWalk> walks_;
   std::map<JobId, KeptWeights> kept_;
+  struct Held {
+    std::string name;
+    Bytes bytes;
+  };
+  std::map<JobId, Held> held_;  ///< host memory of finished jobs' weights, while handles live
+  bool policy_failed_ = false;  ///< the log has a line about it
   UnitId next_unit_ = 0;
   WalkId next_walk_ = 0;
   std::int64_t next_ticket_ = 1;
-  std::vector<Bytes> traced_memory_;  ///< per device, then the host: the counters' last values
+  std::int64_t units_given_ = 0;                         ///< to all jobs
+  std::map<std::string, std::int64_t> traced_counters_;  ///< their last values
   bool stopping_ = false;
 
   std::unique_ptr<TaskPool> pool_;        ///< updates

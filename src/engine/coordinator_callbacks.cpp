@@ -61,7 +61,7 @@ void Coordinator::tell_step(JobRecord& record, const StepMetrics& metrics) {
   record.step_told = true;
   ++record.in_flight;
   record.callback_worker->submit([this, job = record.id, metrics,
-                                  callbacks = record.prepared->options.callbacks,
+                                  callbacks = record.inputs.callbacks,
                                   name = callback_name(record, "on_step", metrics.step)] {
     const Nanoseconds start = options_.clock->now();
     StepTold done{job, metrics.step, {}, nullptr};
@@ -134,7 +134,7 @@ void Coordinator::edit_gradients(JobRecord& record) {
   record.callback_worker->submit(
       [this, job = record.id, step = record.update_step,
        views = std::make_shared<std::vector<GradientView>>(gradient_views(record)),
-       callbacks = record.prepared->options.callbacks,
+       callbacks = record.inputs.callbacks,
        name = callback_name(record, "on_gradients", record.update_step)] {
         const Nanoseconds start = options_.clock->now();
         GradientsEdited done{job, views, nullptr};

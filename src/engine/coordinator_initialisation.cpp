@@ -114,7 +114,8 @@ void Coordinator::begin_initialisation(JobRecord& record, Reservation memory) {
 bool Coordinator::start_initial_steps() {
   bool any = false;
   for (auto& [id, record] : jobs_) {
-    if (record->initialisation && !record->ending) any = start_initial_step(*record) || any;
+    if (!record->initialisation || record->ending) continue;
+    guarded(*record, [&] { any = start_initial_step(*record) || any; });
   }
   return any;
 }
@@ -134,12 +135,13 @@ bool Coordinator::start_initial_step(JobRecord& record) {
   // A task has to be copyable, which reservations are not.
   auto memory =
       std::make_shared<std::pair<Reservation, Reservation>>(std::move(*room), std::move(beside));
-  job_worker_->submit([this, job = record.id, prepared = record.prepared, step, memory] {
+  job_worker_->submit([this, job = record.id, prepared = record.prepared,
+                       given = record.inputs.initial_weights, step, memory] {
     StepInitialised done{job, nullptr, nullptr};
     try {
       done.made = std::make_shared<InitialisedStep>(
-          make_initial_step(*prepared, step, *options_.host_arena, std::move(memory->first),
-                            std::move(memory->second)));
+          make_initial_step(*prepared, given.get(), step, *options_.host_arena,
+                            std::move(memory->first), std::move(memory->second)));
     } catch (...) {
       done.failure = std::current_exception();
     }
@@ -204,15 +206,17 @@ void Coordinator::end_initialisation(JobRecord& record) {
   record.initialisation.reset();
   try {
     record.loader = std::make_unique<BatchLoader>(
-        record.prepared->options.data, 0, record.prepared->options.max_steps,
+        record.inputs.data, 0, record.prepared->options.max_steps,
         static_cast<std::size_t>(options_.loader_depth),
         [inbox = inbox_, job = record.id] { inbox->push(BatchReady{job}); });
-    if (record.prepared->options.callbacks != nullptr) start_callback_worker(record);
+    record.inputs.initial_weights.reset();
+    if (record.inputs.callbacks != nullptr) start_callback_worker(record);
   } catch (...) {
     end(record, JobState::kFailed, std::current_exception());
     return;
   }
   record.active = true;
+  record.last_turn = units_given_;
   record.shared->begin(options_.clock->now());
 }
 

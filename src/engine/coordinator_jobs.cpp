@@ -4,10 +4,11 @@
 #include "engine/coordinator.h"
 
 namespace hydra {
-// Jobs are admitted in the order of submission: the state of all admitted jobs and the largest step
-// among them must fit the host budget together, so that one of them can always make its step.
+// Jobs are admitted in the order of submission: the state of all admitted jobs, what handles of
+// finished jobs hold, and the largest step among them must fit the host budget together, so that
+// one of them can always make its step.
 void Coordinator::admit_jobs() {
-  Bytes states;
+  Bytes states = held_by_handles();
   Bytes largest_step;
   for (const auto& [id, record] : jobs_) {
     if (!record->admitted) continue;
@@ -18,7 +19,9 @@ void Coordinator::admit_jobs() {
     if (record->admitted || record->ending) continue;
     const PreparedJob& prepared = *record->prepared;
     const Bytes step = std::max(largest_step, prepared.step_bytes);
-    if (!admit(*record, states, step)) {
+    bool admitted = false;
+    if (!guarded(*record, [&] { admitted = admit(*record, states, step); })) continue;
+    if (!admitted) {
       tell_waiting_for_memory(*record, states);
       return;
     }
@@ -40,25 +43,53 @@ bool Coordinator::admit(JobRecord& record, Bytes states, Bytes step) {
   return true;
 }
 
-// What running jobs hold comes back by itself; what finished jobs' handles hold does not.
+Bytes Coordinator::held_by_handles() const {
+  Bytes held;
+  for (const auto& [id, weights] : held_) held += weights.bytes;
+  return held;
+}
+
+std::string Coordinator::names_of_held() const {
+  constexpr std::size_t kNamed = 4;
+  std::string names;
+  std::size_t named = 0;
+  for (const auto& [id, weights] : held_) {
+    if (named++ == kNamed) return names + " and others";
+    names += (named > 1 ? ", " : "") + ("\"" + weights.name + "\"");
+  }
+  return names;
+}
+
+// What running jobs hold comes back by itself; what finished jobs' handles hold does not, so it is
+// told apart, and louder once there is nothing else to wait for.
 void Coordinator::tell_waiting_for_memory(JobRecord& record, Bytes states) {
-  if (record.told_waiting) return;
-  record.told_waiting = true;
+  const bool others_run = std::any_of(jobs_.begin(), jobs_.end(),
+                                      [](const auto& entry) { return entry.second->admitted; });
+  const PreparedJob& prepared = *record.prepared;
   const auto free_of = [](const TierBudget& budget) {
     return to_string(budget.available()) + " of " + to_string(budget.capacity()) + " are free";
   };
-  const PreparedJob& prepared = *record.prepared;
-  std::string text = "job \"" + record.shared->name() + "\" waits for " +
-                     to_string(prepared.state_bytes) +
-                     " of host memory: " + free_of(*options_.host_budget);
+  std::string text = "waits for " + to_string(prepared.state_bytes) + " of host memory and " +
+                     to_string(prepared.step_bytes) +
+                     " for a step: " + free_of(*options_.host_budget);
   if (prepared.on_storage) {
-    text += ", and for " + to_string(prepared.storage_bytes) +
+    text += "; and for " + to_string(prepared.storage_bytes) +
             " of storage: " + free_of(*storage_budget_);
   }
-  text += "; running jobs hold " + to_string(states) +
-          " of state and their steps' memory, the rest are the weights of finished jobs, which "
-          "live as long as a handle does";
-  options_.log->log(LogLevel::kInfo, text);
+  const Bytes held = held_by_handles();
+  if (others_run) text += "; running jobs hold " + to_string(states - held) + " of state";
+  if (!held_.empty()) {
+    text += "; " + to_string(held) + " are the weights of the finished jobs " + names_of_held() +
+            ", which live as long as a handle to them does: drop the handles, or raise host_memory";
+  }
+  if (text == record.waits_for) return;
+  const bool first = record.waits_for.empty();
+  record.waits_for = text;
+  record.shared->wait_for(text);
+  if (first || !others_run) {
+    options_.log->log(others_run ? LogLevel::kInfo : LogLevel::kWarning,
+                      "job \"" + record.shared->name() + "\" " + text);
+  }
 }
 
 void Coordinator::end(JobRecord& record, JobState state, std::exception_ptr failure) {
@@ -122,35 +153,45 @@ void Coordinator::finish_sealing(JobRecord& record) {
   const JobId id = record.id;
   const std::shared_ptr<JobShared> shared = record.shared;
   const bool on_storage = record.prepared->on_storage;
+  const JobState state = record.stopping ? JobState::kStopped : JobState::kCompleted;
   std::string sha256 = record.digest->hex_digest();
-  Weights weights;
+  FinalWeights final;
   if (on_storage) {
-    keep_weights(record);
+    final.host_bytes = keep_weights(record);
   } else {
-    weights = take_weights(record);
+    final = take_weights(record);
   }
+  held_[id] = {shared->name(), final.host_bytes};
   if (options_.listener.ended) options_.listener.ended(id);
   jobs_.erase(id);  // budgets are balanced before anyone is told
   const Nanoseconds now = options_.clock->now();
+  bool wanted = false;
   if (on_storage) {
-    kept_.at(id).released = !shared->complete_on_storage(std::move(sha256), now);
+    wanted = shared->complete_on_storage(state, std::move(sha256), now);
+    kept_.at(id).released = !wanted;
   } else {
-    shared->complete(std::move(weights), std::move(sha256), now);
+    wanted = shared->complete(state, std::move(final.weights), std::move(sha256), now);
   }
+  if (!wanted) held_.erase(id);
 }
 
-Weights Coordinator::take_weights(JobRecord& record) {
+Coordinator::FinalWeights Coordinator::take_weights(JobRecord& record) {
+  Bytes held;
+  const auto counted = [&](HostBuffer buffer) {
+    held += buffer.size();
+    return buffer;
+  };
   std::vector<FinalShard> shards;
   for (ShardRecord& shard : record.shards) {
     FinalShard final;
-    if (shard.trainable.valid()) final.trainable = store_->take_home(shard.trainable);
-    if (shard.frozen.valid()) final.frozen = store_->take_home(shard.frozen);
-    final.buffers = std::move(shard.buffers[record.present_buffers]);
+    if (shard.trainable.valid()) final.trainable = counted(store_->take_home(shard.trainable));
+    if (shard.frozen.valid()) final.frozen = counted(store_->take_home(shard.frozen));
+    final.buffers = counted(std::move(shard.buffers[record.present_buffers]));
     shards.push_back(std::move(final));
   }
   std::vector<HostBuffer> ties;
-  for (const TieRecord& tie : record.ties) ties.push_back(store_->take_home(tie.part));
-  return collect_weights(*record.prepared, std::move(shards), std::move(ties));
+  for (const TieRecord& tie : record.ties) ties.push_back(counted(store_->take_home(tie.part)));
+  return {collect_weights(*record.prepared, std::move(shards), std::move(ties)), held};
 }
 
 bool Coordinator::all_idle(const std::vector<PartId>& parts) const {

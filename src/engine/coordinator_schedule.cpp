@@ -28,6 +28,7 @@ void Coordinator::schedule() {
 void Coordinator::serve(Slot& slot) {
   if (serve_pilot(slot)) return;
   do {
+    if (slot.running && in_flight_.at(*slot.running).alone) return;
     if (!slot.running && (!slot.next || !may_start(*slot.next))) {
       // What was claimed ahead still waits for something: start what can start.
       const bool other = std::any_of(jobs_.begin(), jobs_.end(), [&](const auto& entry) {
@@ -108,6 +109,7 @@ JobView Coordinator::view_of(const JobRecord& record, const Slot& slot) const {
   view.missing = store_->missing(record.shards[index_of(unit.shard)].claimed_parts, slot.id);
   view.last_device = record.last_device;
   view.units_served = record.units_served;
+  view.units_waited = units_given_ - record.last_turn;
   view.running = !record.flying.empty();
   return view;
 }
@@ -121,18 +123,33 @@ void Coordinator::choose_next(Slot& slot) {
 }
 
 std::optional<Coordinator::Choice> Coordinator::choose_among(
-    const Slot& slot, const std::vector<JobRecord*>& candidates) const {
+    const Slot& slot, const std::vector<JobRecord*>& candidates) {
   if (candidates.empty()) return std::nullopt;
   std::vector<JobView> views;
   for (const JobRecord* record : candidates) views.push_back(view_of(*record, slot));
-  Decision decision{views.size() - 1, "reversed for a test"};
-  if (!options_.reverse_ready_order) {
-    const auto chosen = options_.policy->choose({slot.id, views});
-    if (!chosen) return std::nullopt;
-    decision = *chosen;
+  std::optional<Decision> decision = Decision{views.size() - 1, "reversed for a test"};
+  if (!options_.reverse_ready_order) decision = ask_policy({slot.id, views});
+  if (!decision) return std::nullopt;
+  return Choice{candidates[decision->job], decision->reason};
+}
+
+// Results do not depend on the order of units, so a policy that fails costs nothing but its order.
+std::optional<Decision> Coordinator::ask_policy(const ScheduleView& view) {
+  std::string problem;
+  try {
+    const auto chosen = options_.policy->choose(view);
+    if (chosen && chosen->job < view.jobs.size()) return chosen;
+    problem = !chosen ? "chose nothing"
+                      : "chose job " + std::to_string(chosen->job) + " of " +
+                            std::to_string(view.jobs.size());
+  } catch (...) {
+    problem = "threw: " + message_of(std::current_exception());
   }
-  HYDRA_CHECK(decision.job < views.size(), "the policy chose a job that was not offered");
-  return Choice{candidates[decision.job], decision.reason};
+  if (!std::exchange(policy_failed_, true)) {
+    options_.log->log(LogLevel::kError,
+                      "the policy " + problem + "; each time it fails, the oldest job goes first");
+  }
+  return Decision{0, "the policy failed"};
 }
 
 void Coordinator::claim(Slot& slot, JobRecord& record, std::string_view reason) {

@@ -162,21 +162,54 @@ void Coordinator::report_step(JobRecord& record, std::int64_t step, double loss,
   metrics.gradient_norm = record.prepared->deferred ? gradient_norm : 0;
   metrics.tokens = tokens;
   metrics.end = options_.clock->now();
-  record.shared->add_metrics(metrics, remaining_time(record));
+  record.shared->add_metrics(metrics);
+  forecast(metrics.end);
   if (options_.listener.step) options_.listener.step(record.id, record.shared->name(), metrics);
   if (record.callback_worker != nullptr) tell_step(record, metrics);
 }
 
-Nanoseconds Coordinator::remaining_time(const JobRecord& record) const {
-  Nanoseconds step{0};
-  Nanoseconds rest{0};
-  for (std::size_t u = 0; u < record.program.size(); ++u) {
-    step += record.times.predict(u);
-    if (u >= record.next_unit) rest += record.times.predict(u);
+// When each job will have ended is a matter of all of them. It is for people, so now and then will
+// do.
+void Coordinator::forecast(Nanoseconds now) {
+  constexpr Nanoseconds kOften = std::chrono::milliseconds(200);
+  constexpr std::int64_t kManySteps = std::int64_t{1} << 40;
+  if (forecast_at_ && now - *forecast_at_ < kOften) return;
+  forecast_at_ = now;
+  std::vector<ForecastJob> present;
+  std::vector<JobRecord*> records;
+  for (const auto& [id, record] : jobs_) {
+    if (record->ending || record->sealing) continue;
+    ForecastJob job;
+    job.id = id;
+    job.priority = record->prepared->options.priority;
+    job.remaining = remaining_time(*record);
+    job.units_left = std::min<std::int64_t>(steps_after(*record), kManySteps) *
+                     static_cast<std::int64_t>(record->program.size());
+    job.units_served = record->units_served;
+    job.rolls = !record->prepared->plan.fits_device && record->prepared->plan.micro_batches > 1;
+    present.push_back(job);
+    records.push_back(record.get());
   }
-  const std::int64_t steps_after = record.end_step - record.step - (record.step_begun ? 1 : 0);
-  return step * std::max<std::int64_t>(steps_after, 0) +
-         (record.step_begun ? rest : Nanoseconds(0));
+  const std::vector<Nanoseconds> left = time_left_.estimate(now, present);
+  for (std::size_t j = 0; j < left.size(); ++j) records[j]->shared->expect_end_in(left[j]);
+}
+
+std::int64_t Coordinator::steps_after(const JobRecord& record) {
+  return std::max<std::int64_t>(record.end_step - record.step - (record.step_begun ? 1 : 0), 0);
+}
+
+Nanoseconds Coordinator::remaining_time(const JobRecord& record) const {
+  constexpr double kLongest = 9e18;  // ns: 285 years, beyond which it does not matter
+  double step = 0;
+  double rest = 0;
+  for (std::size_t u = 0; u < record.program.size(); ++u) {
+    const auto time = static_cast<double>(record.times.predict(u).count());
+    step += time;
+    if (u >= record.next_unit) rest += time;
+  }
+  const double left =
+      step * static_cast<double>(steps_after(record)) + (record.step_begun ? rest : 0);
+  return Nanoseconds(static_cast<std::int64_t>(std::min(left, kLongest)));
 }
 
 }  // namespace hydra

@@ -254,12 +254,15 @@ void Coordinator::handle(ReadWeights& message) {
   start_walk(std::move(walk));
 }
 
-void Coordinator::keep_weights(JobRecord& record) {
+// Returns what they hold of host memory: the buffers, which are not on storage.
+Bytes Coordinator::keep_weights(JobRecord& record) {
   KeptWeights kept;
+  Bytes in_host;
   kept.prepared = record.prepared;
   kept.parts = value_parts(record);
   for (ShardRecord& shard : record.shards) {
     kept.buffers.push_back(std::move(shard.buffers[record.present_buffers]));
+    in_host += kept.buffers.back().size();
   }
   Bytes held;
   for (const PartId part : kept.all_parts()) {
@@ -267,6 +270,7 @@ void Coordinator::keep_weights(JobRecord& record) {
   }
   kept.storage = record.storage.split(held);
   kept_.emplace(record.id, std::move(kept));
+  return in_host;
 }
 
 void Coordinator::kept_part_failed(KeptWeights& kept, JobId job, const TransferDone& done) {
@@ -278,7 +282,11 @@ void Coordinator::kept_part_failed(KeptWeights& kept, JobId job, const TransferD
 
 void Coordinator::handle(WeightsReleased& message) {
   const auto kept = kept_.find(message.job);
-  if (kept != kept_.end()) kept->second.released = true;
+  if (kept != kept_.end()) {
+    kept->second.released = true;  // its buffers go with it
+  } else {
+    held_.erase(message.job);
+  }
 }
 
 void Coordinator::remove_released_weights() {
@@ -291,7 +299,9 @@ void Coordinator::remove_released_weights() {
     for (const PartId part : kept.all_parts()) store_->remove(part);
     kept.parts.clear();
     kept.storage.release();
-    if (kept.released) kept_.erase(JobId(job));
+    if (!kept.released) continue;
+    held_.erase(job);
+    kept_.erase(JobId(job));
   }
 }
 

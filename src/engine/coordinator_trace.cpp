@@ -48,24 +48,31 @@ void Coordinator::trace_wait(const Slot& slot, const DeviceUse::Ended& ended, Na
   options_.trace->record(std::move(event));
 }
 
-// A counter per tier, as often as it has changed.
-void Coordinator::trace_memory(Nanoseconds now) {
+// A counter per tier and drive, as often as it has changed.
+void Coordinator::trace_counters(Nanoseconds now) {
   if (!options_.trace->enabled()) return;
-  traced_memory_.resize(slots_.size() + 1, Bytes(-1));
-  const auto trace = [&](Bytes& last, const std::string& tier, Bytes in_use) {
-    if (std::exchange(last, in_use) == in_use) return;
+  const auto trace = [&](const std::string& track, const char* category, std::int64_t value) {
+    const auto [last, is_new] = traced_counters_.try_emplace(track, value);
+    if (!is_new && std::exchange(last->second, value) == value) return;
     TraceEvent event;
     event.kind = TraceEvent::Kind::kCounter;
-    event.track = tier + " memory";
-    event.category = "memory";
-    event.name = event.track;
+    event.track = track;
+    event.category = category;
+    event.name = track;
     event.start = now;
-    event.value = static_cast<double>(in_use.count());
+    event.value = static_cast<double>(value);
     options_.trace->record(std::move(event));
   };
-  trace(traced_memory_.back(), "host", options_.host_budget->reserved());
-  for (std::size_t d = 0; d < slots_.size(); ++d) {
-    trace(traced_memory_[d], slots_[d].device->name(), slots_[d].device->stats().in_use);
+  trace("host memory", "memory", options_.host_budget->reserved().count());
+  for (const Slot& slot : slots_) {
+    trace(slot.device->name() + " memory", "memory", slot.device->stats().in_use.count());
+  }
+  if (!extents()) return;
+  trace("host cache memory", "memory", options_.host_cache->reserved().count());
+  trace("storage memory", "memory", storage_budget_->reserved().count());
+  const std::vector<DriveStats> drives = extents()->drive_stats();
+  for (std::size_t d = 0; d < drives.size(); ++d) {
+    trace("drive " + std::to_string(d) + " queue", "io", drives[d].in_flight);
   }
 }
 

@@ -16,9 +16,9 @@ bool Coordinator::try_dispatch(Slot& slot) {
   if (slot.running) return false;
   JobRecord& record = job(slot.next->job);
   if (!slot.next->loaded || !may_start(*slot.next)) return false;
-  if (record.retry_alone) {
-    store_->clear_device(slot.id);
-    if (slot.in_flight > 0) return false;
+  if (record.retry_alone == slot.next->index) {
+    const bool alone = store_->clear_device(slot.id, slot.next->claim);
+    if (!alone || slot.in_flight > 0) return false;
     slot.device->trim();
   }
   const Plan& plan = record.prepared->plan;
@@ -46,6 +46,7 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   flight.unit = assignment.unit;
   flight.step = record.step;
   flight.claim = assignment.claim;
+  flight.alone = record.retry_alone == assignment.index;
   flight.workspace = std::move(workspace);
   flight.command = make_command(record, assignment);
   --record.claims;
@@ -54,6 +55,7 @@ void Coordinator::dispatch(Slot& slot, Reservation workspace) {
   record.last_device = slot.id;
   ++record.next_unit;
   ++record.units_served;
+  record.last_turn = ++units_given_;
   ++record.in_flight;
   if (assignment.unit.kind != UnitKind::kForward) ++record.undrained;
   slot.running = id;
@@ -174,7 +176,7 @@ void Coordinator::handle(UnitComputed& message) {
     in_flight_.erase(message.unit);
     return;
   }
-  record.retry_alone = false;
+  if (record.retry_alone == flight.index) record.retry_alone.reset();
   record.transfer_retries = 0;
   record.loss += flight.outcome->loss;
   record.times.observe(flight.index, flight.outcome->compute);
@@ -215,14 +217,14 @@ void Coordinator::unit_failed(JobRecord& record, const InFlight& flight) {
     out_of_memory = true;
   } catch (...) {
   }
-  if (!out_of_memory || record.retry_alone) {
+  if (!out_of_memory || record.retry_alone == flight.index) {
     end(record, JobState::kFailed, flight.outcome->failure);
     return;
   }
   options_.log->log(LogLevel::kWarning, flight.command->label + ": " +
                                             message_of(flight.outcome->failure) +
                                             "; trying once more with the device to itself");
-  record.retry_alone = true;
+  record.retry_alone = flight.index;
   rewind(record, flight.index);
 }
 
@@ -311,7 +313,7 @@ Activity Coordinator::activity_of(const Slot& slot) const {
 void Coordinator::account_for_devices() {
   const Nanoseconds now = options_.clock->now();
   for (const Slot& slot : slots_) account_for(slot, activity_of(slot), now);
-  trace_memory(now);
+  trace_counters(now);
 }
 
 void Coordinator::account_for(const Slot& slot, Activity activity, Nanoseconds now) {

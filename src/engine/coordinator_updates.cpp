@@ -162,7 +162,18 @@ void Coordinator::plan_update(JobRecord& record, bool of_tie, std::size_t index,
 
 bool Coordinator::start_updates() {
   const std::size_t before = updates_.size();
-  std::erase_if(updates_, [&](PendingUpdate& update) { return start_update(update); });
+  std::vector<std::pair<JobRecord*, std::exception_ptr>> failed;  // ending drops from `updates_`
+  std::erase_if(updates_, [&](PendingUpdate& update) {
+    try {
+      return start_update(update);
+    } catch (const InternalError&) {
+      throw;
+    } catch (...) {
+      failed.emplace_back(&job(update.job), std::current_exception());
+      return false;
+    }
+  });
+  for (const auto& [record, failure] : failed) end(*record, JobState::kFailed, failure);
   return updates_.size() < before;
 }
 

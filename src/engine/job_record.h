@@ -28,9 +28,16 @@
 
 namespace hydra {
 
+/// The user's objects that a job needs until it ends, and no longer.
+struct JobInputs {
+  std::shared_ptr<DataSource> data;
+  std::shared_ptr<const Weights> initial_weights;
+  std::shared_ptr<JobCallbacks> callbacks;
+};
+
 /// The unchanging side of a job: what was decided before it was admitted.
 struct PreparedJob {
-  JobOptions options;
+  JobOptions options;  ///< without what is in JobInputs
   ModelSchema schema;
   PilotResult pilot;
   Plan plan;
@@ -149,6 +156,7 @@ struct JobRecord {
   JobId id;
   std::shared_ptr<JobShared> shared;
   std::shared_ptr<const PreparedJob> prepared;
+  JobInputs inputs;
   std::vector<Unit> program;
 
   // Admission.
@@ -160,7 +168,7 @@ struct JobRecord {
   std::vector<PartId> parts;  ///< all, for sealing and removal
   std::unique_ptr<BatchLoader> loader;
   bool loader_stops = false;  ///< it has been told to; LoaderClosed is due
-  bool told_waiting = false;  ///< the log has a line that it waits for host memory
+  std::string waits_for;      ///< what the log and its status say of why it is queued
   Reservation batches;
   Reservation storage;
   std::unordered_map<PartId, PartUse> uses;  ///< of parts on storage
@@ -206,15 +214,19 @@ struct JobRecord {
   // Ending.
   std::optional<JobState> ending;
   std::exception_ptr failure;
+  bool stopping = false;  ///< by request, at the step border `end_step`
   bool sealing = false;
   std::shared_ptr<Sha256> digest;  ///< in sealing, once its values are being read
   bool digested = false;           ///< all of them have been
   std::int64_t in_flight = 0;  ///< units, updates, initialisation: what must return before removal
   std::int64_t transfer_retries = 0;  ///< since the last unit that completed; one is allowed
-  bool retry_alone = false;  ///< its unit ran out of device memory and is tried once more, alone
+  /// The unit that ran out of device memory and is tried once more, with the device to itself.
+  std::optional<std::size_t> retry_alone;
 
   TimeModel times{{}};
   std::int64_t units_served = 0;
+  std::int64_t last_turn =
+      0;  ///< of units_given_: when it was given its last unit, or became active
 };
 
 }  // namespace hydra

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <utility>
 
+#include "engine/initial_values.h"
 #include "hydra/core/check.h"
 #include "hydra/core/glob.h"
 #include "hydra/data/batch.h"
@@ -16,6 +18,15 @@
 
 namespace hydra {
 namespace {
+
+std::string first_parameter(const ModelSchema& schema) {
+  for (const auto& layer : schema.layers) {
+    if (!layer.parameters.empty()) return layer.parameters.front().full_name;
+  }
+  return "";
+}
+
+constexpr double kSmallestGradientNorm = 1e-12;
 
 void validate(const JobOptions& options) {
   const auto refuse = [&](const std::string& what) {
@@ -31,12 +42,39 @@ void validate(const JobOptions& options) {
     refuse("micro_batch_size is " + std::to_string(options.micro_batch_size) +
            ", must be positive, or 0 for the whole mini-batch");
   }
-  if (options.max_gradient_norm &&
-      !(std::isfinite(*options.max_gradient_norm) && *options.max_gradient_norm > 0)) {
-    refuse("max_gradient_norm is " + std::to_string(*options.max_gradient_norm) +
-           ", must be positive and finite, or unset for no clipping");
+  if (options.max_gradient_norm && !(*options.max_gradient_norm >= kSmallestGradientNorm)) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%g", *options.max_gradient_norm);
+    refuse(std::string("max_gradient_norm is ") + text +
+           ", must be at least 1e-12, below which clipped gradients are rounding errors; leave it "
+           "unset, or infinite, for no clipping");
   }
   options.schedule.validate();
+}
+
+/// Refuses groups whose numbers are impossible, and patterns that name no parameter: a misspelt one
+/// would train with other settings than were meant.
+void validate_groups(const std::vector<ParameterGroup>& groups, const ModelSchema& schema) {
+  for (const ParameterGroup& group : groups) {
+    const auto refuse = [&](const std::string& what) {
+      throw InvalidArgument("parameter group \"" + group.pattern + "\": " + what);
+    };
+    const auto require = [&](const char* name, double value) {
+      if (std::isfinite(value) && value >= 0) return;
+      refuse(std::string(name) + " is " + std::to_string(value) + ", must be 0 or more and finite");
+    };
+    require("learning_rate_scale", group.learning_rate_scale);
+    if (group.weight_decay) require("weight_decay", *group.weight_decay);
+    bool matches = false;
+    for (const auto& layer : schema.layers) {
+      for (const auto& parameter : layer.parameters) {
+        matches = matches || glob_match(group.pattern, parameter.full_name);
+      }
+    }
+    if (matches) continue;
+    refuse("it matches no parameter of the model, whose first is \"" + first_parameter(schema) +
+           "\": correct the pattern (* and ? stand for any characters), or leave the group out");
+  }
 }
 
 Bytes tensors_bytes(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
@@ -181,51 +219,6 @@ HostBuffer take_zeroed(HostArena& arena, Reservation& grant, Bytes bytes) {
   return buffer;
 }
 
-/// Replaces the initial value of a parameter or buffer when the user gave one.
-class InitialValues {
- public:
-  explicit InitialValues(const JobOptions& options) {
-    if (options.initial_weights == nullptr) return;
-    for (const auto& [name, tensor] : *options.initial_weights) given_[name] = &tensor;
-  }
-
-  void apply(const std::string& full_name, const std::vector<std::int64_t>& shape,
-             c10::ScalarType type, std::byte* target) const {
-    const auto found = given_.find(full_name);
-    if (found == given_.end()) return;
-    const at::Tensor& tensor = *found->second;
-    if (tensor.sizes().vec() != shape || tensor.scalar_type() != type) {
-      throw InvalidArgument("initial weight \"" + full_name +
-                            "\" has another shape or type than the model's parameter");
-    }
-    const at::Tensor contiguous = tensor.contiguous();
-    std::memcpy(target, contiguous.const_data_ptr(), contiguous.nbytes());
-  }
-
-  void require_known(const ModelSchema& schema) const {
-    for (const auto& [name, tensor] : given_) {
-      if (!is_known(schema, name)) {
-        throw InvalidArgument("initial weight \"" + name + "\" names nothing in the model");
-      }
-    }
-  }
-
- private:
-  static bool is_known(const ModelSchema& schema, const std::string& name) {
-    for (const auto& layer : schema.layers) {
-      for (const auto& parameter : layer.parameters) {
-        if (parameter.full_name == name) return true;
-      }
-      for (const auto& buffer : layer.buffers) {
-        if (buffer.full_name == name) return true;
-      }
-    }
-    return false;
-  }
-
-  std::map<std::string, const at::Tensor*> given_;
-};
-
 void apply_given_values(const ModelSchema& schema, const FlatLayout& layout,
                         const InitialValues& given, const ShardValues& values) {
   const auto apply_parameters = [&](const std::vector<FlatLayout::Entry>& entries,
@@ -233,8 +226,7 @@ void apply_given_values(const ModelSchema& schema, const FlatLayout& layout,
     for (const auto& entry : entries) {
       const auto& parameter = schema.layers[static_cast<std::size_t>(entry.layer)]
                                   .parameters[static_cast<std::size_t>(entry.parameter)];
-      given.apply(parameter.full_name, parameter.shape, c10::ScalarType::Float,
-                  memory + entry.offset.size());
+      given.apply(parameter.full_name, memory + entry.offset.size());
     }
   };
   apply_parameters(layout.trainable, values.trainable);
@@ -242,17 +234,16 @@ void apply_given_values(const ModelSchema& schema, const FlatLayout& layout,
   for (const auto& entry : layout.buffers) {
     const auto& buffer = schema.layers[static_cast<std::size_t>(entry.layer)]
                              .buffers[static_cast<std::size_t>(entry.parameter)];
-    given.apply(buffer.full_name, buffer.shape, buffer.type, values.buffers + entry.offset.size());
+    given.apply(buffer.full_name, values.buffers + entry.offset.size());
   }
   for (const auto& [t, memory] : values.ties) {
-    const auto& tie = schema.ties[t];
-    given.apply(tie.full_name, tie.shape, c10::ScalarType::Float, memory);
+    given.apply(schema.ties[t].full_name, memory);
   }
 }
 
 /// Makes a shard's layers, one at a time, and writes their initial values.
-std::unique_ptr<BoundShard> make_shard(const PreparedJob& prepared, std::size_t shard,
-                                       const ShardValues& values) {
+std::unique_ptr<BoundShard> make_shard(const PreparedJob& prepared, const InitialValues& given,
+                                       std::size_t shard, const ShardValues& values) {
   const FlatLayout& layout = prepared.layouts[shard];
   std::vector<std::shared_ptr<Layer>> layers;
   for (std::int64_t l = layout.first_layer; l < layout.end_layer; ++l) {
@@ -260,8 +251,9 @@ std::unique_ptr<BoundShard> make_shard(const PreparedJob& prepared, std::size_t 
     store_initial_values(
         layout, l, *layers.back(), values.trainable, values.frozen, values.buffers,
         [&](std::int64_t tie) { return values.ties.at(static_cast<std::size_t>(tie)); });
+    drop_values(*layers.back());
   }
-  apply_given_values(prepared.schema, layout, InitialValues(prepared.options), values);
+  apply_given_values(prepared.schema, layout, given, values);
   return std::make_unique<BoundShard>(prepared.schema, layout, std::move(layers));
 }
 
@@ -337,11 +329,18 @@ std::shared_ptr<const PreparedJob> prepare_job(const JobOptions& options,
   validate(options);
   auto job = std::make_shared<PreparedJob>();
   job->options = options;
+  job->options.data.reset();
+  job->options.initial_weights.reset();
+  job->options.callbacks.reset();
+  if (options.max_gradient_norm && std::isinf(*options.max_gradient_norm)) {
+    job->options.max_gradient_norm.reset();
+  }
   job->schema = describe_model(*options.model);
-  InitialValues(options).require_known(job->schema);
+  InitialValues(options.initial_weights.get(), job->schema);  // refuses what does not fit
+  validate_groups(options.groups, job->schema);
   job->optimizer = make_optimizer(options.optimizer);
   job->edits_gradients = options.callbacks != nullptr && options.callbacks->edits_gradients();
-  job->deferred = options.max_gradient_norm.has_value() || job->edits_gradients;
+  job->deferred = job->options.max_gradient_norm.has_value() || job->edits_gradients;
 
   Batch first = options.data->batch(0);
   validate_batch(first, 0);
@@ -402,15 +401,17 @@ Bytes bytes_beside_parts(const PreparedJob& prepared, std::size_t shard) {
   return prepared.layouts[shard].buffer_bytes * 2 + gradients;
 }
 
-InitialisedStep make_initial_step(const PreparedJob& prepared, const InitialStep& step,
-                                  HostArena& arena, Reservation room, Reservation beside) {
+InitialisedStep make_initial_step(const PreparedJob& prepared, const Weights* given,
+                                  const InitialStep& step, HostArena& arena, Reservation room,
+                                  Reservation beside) {
   InitialisedStep made;
   for (const NewPart& part : step.parts) {
     made.parts.push_back(take_zeroed(arena, room, part.bytes));
   }
   if (!step.values) return made;
   make_memory_beside(prepared, step.shard, arena, beside, made);
-  made.modules = make_shard(prepared, step.shard, values_of(step, made));
+  made.modules = make_shard(prepared, InitialValues(given, prepared.schema), step.shard,
+                            values_of(step, made));
   return made;
 }
 

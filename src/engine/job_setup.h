@@ -24,7 +24,8 @@ struct MachineFacts {
   bool storage = false;  ///< there is a storage tier: parts have their homes there
 };
 
-/// Checks a job's options, describes its model, runs the pilot and plans.
+/// Checks a job's options, describes its model, runs the pilot and plans. What it returns keeps
+/// nothing of JobInputs.
 /// Thread safety: thread-safe; called by the submitting thread.
 /// Errors: InvalidArgument, Unsupported, DoesNotFit, DataError, LayerError: nothing was started.
 std::shared_ptr<const PreparedJob> prepare_job(const JobOptions& options,
@@ -39,10 +40,13 @@ std::vector<InitialStep> initial_steps(const PreparedJob& prepared);
 Bytes bytes_beside_parts(const PreparedJob& prepared, std::size_t shard);
 
 /// Makes the parts of a step out of `room` and, of one with values, what is beside them out of
-/// `beside`; writes the initial weights into them, one layer at a time.
+/// `beside`; writes the initial weights into them, one layer at a time, those in `given` (null:
+/// none) in place of the factories'. What a factory makes is beside the budget until its layer has
+/// been written: one layer's parameters at most.
 /// Errors: whatever a factory throws; OutOfHostMemory.
-InitialisedStep make_initial_step(const PreparedJob& prepared, const InitialStep& step,
-                                  HostArena& arena, Reservation room, Reservation beside);
+InitialisedStep make_initial_step(const PreparedJob& prepared, const Weights* given,
+                                  const InitialStep& step, HostArena& arena, Reservation room,
+                                  Reservation beside);
 
 /// Takes one step's host memory out of `grant`.
 StepMemory make_step_memory(const PreparedJob& prepared, HostArena& arena, Reservation grant);

@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "model/exception_text.h"
+
 namespace hydra {
 namespace {
 
@@ -15,7 +17,7 @@ std::string message_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
-    return error.what();
+    return exception_text(error);
   } catch (...) {
     return "an exception of unknown type";
   }
@@ -29,6 +31,8 @@ const char* to_string(JobState state) {
       return "running";
     case JobState::kCompleted:
       return "completed";
+    case JobState::kStopped:
+      return "stopped";
     case JobState::kFailed:
       return "failed";
     case JobState::kCancelled:
@@ -45,55 +49,75 @@ JobShared::JobShared(JobId id, std::string name, std::int64_t max_steps, Plan pl
       plan_(std::move(plan)),
       requests_(std::move(requests)) {}
 
+void JobShared::wait_for(std::string what) {
+  MutexLock lock(mutex_);
+  waits_for_ = std::move(what);
+}
+
+JobShared::Requests JobShared::requests() const {
+  MutexLock lock(mutex_);
+  return requests_;
+}
+
 void JobShared::begin(Nanoseconds now) {
   MutexLock lock(mutex_);
   state_ = JobState::kRunning;
   begun_ = now;
 }
 
-void JobShared::add_metrics(const StepMetrics& metrics, Nanoseconds time_left) {
+void JobShared::add_metrics(const StepMetrics& metrics) {
   MutexLock lock(mutex_);
   metrics_.push_back(metrics);
+}
+
+void JobShared::expect_end_in(Nanoseconds time_left) {
+  MutexLock lock(mutex_);
   time_left_ = time_left;
 }
 
-void JobShared::complete(Weights weights, std::string sha256, Nanoseconds now) {
-  {
-    MutexLock lock(mutex_);
-    if (!lease_.expired()) weights_ = std::move(weights);
-    end_well(std::move(sha256), now);
-  }
-  ended_.notify_all();
-}
-
-bool JobShared::complete_on_storage(std::string sha256, Nanoseconds now) {
+bool JobShared::complete(JobState state, Weights weights, std::string sha256, Nanoseconds now) {
   bool wanted = false;
+  Requests over;  // what they hold goes outside the lock
   {
     MutexLock lock(mutex_);
     wanted = !lease_.expired();
-    weights_on_storage_ = wanted;
-    end_well(std::move(sha256), now);
+    if (wanted) weights_ = std::move(weights);
+    sha256_ = std::move(sha256);
+    end(state, now);
+    over.read_weights.swap(requests_.read_weights);
   }
   ended_.notify_all();
   return wanted;
 }
 
-void JobShared::end_well(std::string sha256, Nanoseconds now) {
-  sha256_ = std::move(sha256);
-  end_ = now;
-  time_left_ = Nanoseconds(0);
-  state_ = JobState::kCompleted;
+bool JobShared::complete_on_storage(JobState state, std::string sha256, Nanoseconds now) {
+  bool wanted = false;
+  {
+    MutexLock lock(mutex_);
+    wanted = !lease_.expired();
+    weights_on_storage_ = wanted;
+    sha256_ = std::move(sha256);
+    end(state, now);
+  }
+  ended_.notify_all();
+  return wanted;
 }
 
 void JobShared::fail(JobState state, std::exception_ptr failure, Nanoseconds now) {
+  Requests over;  // what they hold goes outside the lock
   {
     MutexLock lock(mutex_);
     failure_ = std::move(failure);
-    end_ = now;
-    time_left_ = Nanoseconds(0);
-    state_ = state;
+    end(state, now);
+    std::swap(over, requests_);
   }
   ended_.notify_all();
+}
+
+void JobShared::end(JobState state, Nanoseconds now) {
+  end_ = now;
+  time_left_ = Nanoseconds(0);
+  state_ = state;
 }
 
 JobStatus JobShared::status() const {
@@ -102,7 +126,8 @@ JobStatus JobShared::status() const {
   status.max_steps = max_steps_;
   MutexLock lock(mutex_);
   status.state = state_;
-  status.reason = state_ == JobState::kFailed ? message_of(failure_) : "";
+  if (state_ == JobState::kFailed) status.reason = message_of(failure_);
+  if (state_ == JobState::kQueued) status.reason = waits_for_;
   status.step = static_cast<std::int64_t>(metrics_.size());
   status.loss = std::numeric_limits<double>::quiet_NaN();
   status.time_left = time_left_;
@@ -129,7 +154,13 @@ JobState JobShared::wait() const {
   return state_;
 }
 
-void JobShared::cancel() const { requests_.cancel(); }
+void JobShared::cancel() const {
+  if (const Requests asked = requests(); asked.cancel) asked.cancel();
+}
+
+void JobShared::stop() const {
+  if (const Requests asked = requests(); asked.stop) asked.stop();
+}
 
 std::exception_ptr JobShared::failure() const {
   MutexLock lock(mutex_);
@@ -144,7 +175,7 @@ Weights JobShared::copy_of_weights() const {
     final = weights_;
     stored = weights_on_storage_;
   }
-  if (stored) return requests_.read_weights();
+  if (stored) return requests().read_weights();
   Weights copies;
   for (const auto& [name, tensor] : final) {
     copies.emplace_back(name, tensor.clone());
@@ -173,7 +204,12 @@ void JobShared::release_weights() {
   }
   if (dropped.empty() && !stored) return;
   dropped.clear();  // outside the lock, and before anyone is told
-  requests_.release();
+  Requests over;
+  {
+    MutexLock lock(mutex_);
+    std::swap(over, requests_);
+  }
+  over.release();
 }
 
 const std::string& JobShared::sha256() const { return sha256_; }
@@ -194,6 +230,8 @@ std::vector<StepMetrics> JobHandle::metrics() const { return shared_->metrics();
 JobState JobHandle::wait() const { return shared_->wait(); }
 
 void JobHandle::cancel() const { shared_->cancel(); }
+
+void JobHandle::stop() const { shared_->stop(); }
 
 void JobHandle::get() const {
   shared_->wait();

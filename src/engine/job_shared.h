@@ -19,6 +19,7 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   /// What handles ask of the coordinator.
   struct Requests {
     std::function<void()> cancel;
+    std::function<void()> stop;
     std::function<void()> release;          ///< the final weights are wanted no more
     std::function<Weights()> read_weights;  ///< from storage; blocks; throws when it cannot be
   };
@@ -31,10 +32,15 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
 
   // The coordinator's side.
   void begin(Nanoseconds now);
-  void add_metrics(const StepMetrics& metrics, Nanoseconds time_left);
-  void complete(Weights weights, std::string sha256, Nanoseconds now);
-  /// The same of a job whose weights are on storage. False when nobody wants them any more.
-  bool complete_on_storage(std::string sha256, Nanoseconds now);
+  /// Why the job is queued.
+  void wait_for(std::string what);
+  void add_metrics(const StepMetrics& metrics);
+  void expect_end_in(Nanoseconds time_left);
+  /// Ends well: `state` is kCompleted or kStopped. Returns false, and drops the weights, when no
+  /// handle wants them any more.
+  bool complete(JobState state, Weights weights, std::string sha256, Nanoseconds now);
+  /// The same of a job whose weights are on storage.
+  bool complete_on_storage(JobState state, std::string sha256, Nanoseconds now);
   void fail(JobState state, std::exception_ptr failure, Nanoseconds now);
 
   // The handles' side.
@@ -42,10 +48,11 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   std::vector<StepMetrics> metrics() const;
   JobState wait() const;
   void cancel() const;
+  void stop() const;
   std::exception_ptr failure() const;
   /// Copies of a completed job's final weights; empty when no lease lives. Errors: of reading them.
   Weights copy_of_weights() const;
-  const std::string& sha256() const;  ///< of a completed job
+  const std::string& sha256() const;  ///< of a job that ended well
   /// Keeps the final weights until the last copy of what it returns dies.
   std::shared_ptr<const void> lease();
 
@@ -54,9 +61,10 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   const std::string name_;
   const std::int64_t max_steps_;
   const Plan plan_;
-  const Requests requests_;
 
   mutable Mutex mutex_;
+  Requests requests_
+      HYDRA_GUARDED_BY(mutex_);  ///< those that an ended job answers no more are empty
   mutable ConditionVariable ended_;
   JobState state_ HYDRA_GUARDED_BY(mutex_) = JobState::kQueued;
   std::exception_ptr failure_ HYDRA_GUARDED_BY(mutex_);
@@ -67,10 +75,12 @@ class JobShared : public std::enable_shared_from_this<JobShared> {
   Weights weights_ HYDRA_GUARDED_BY(mutex_);
   bool weights_on_storage_ HYDRA_GUARDED_BY(mutex_) = false;
   std::weak_ptr<const void> lease_ HYDRA_GUARDED_BY(mutex_);
-  std::string sha256_;  // written once, before the state becomes kCompleted
+  std::string waits_for_ HYDRA_GUARDED_BY(mutex_);
+  std::string sha256_;  // written once, before the state says that the job ended well
 
   void release_weights();
-  void end_well(std::string sha256, Nanoseconds now) HYDRA_REQUIRES(mutex_);
+  void end(JobState state, Nanoseconds now) HYDRA_REQUIRES(mutex_);
+  Requests requests() const;
 };
 
 /// Returns the message of an exception.

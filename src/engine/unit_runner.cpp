@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
+#include <deque>
 #include <utility>
 
 #include "engine/global_norm.h"
 #include "hydra/core/check.h"
 #include "hydra/data/batch.h"
 #include "model/autograd_queue.h"
+#include "model/exception_text.h"
 
 namespace hydra {
 namespace {
@@ -59,10 +60,10 @@ class UnitRun {
   void compute() {
     prepare_memory();
     const std::int64_t count = micro_batches();
-    std::optional<Staged> next;
     for (std::int64_t m = 0; m < count; ++m) {
-      Staged present = next ? *std::exchange(next, std::nullopt) : stage(m);
-      if (m + 1 < count && arrived(m + 1)) next = stage(m + 1);
+      if (staged_.empty()) stage(m);
+      if (m + 1 < count && arrived(m + 1)) stage(m + 1);
+      Staged& present = staged_.front();
       await(present.uploads);
       switch (command_.unit.kind) {
         case UnitKind::kForward:
@@ -75,6 +76,7 @@ class UnitRun {
           backward(m, present);
           break;
       }
+      staged_.pop_front();
     }
     emit_buffers();
     if (command_.unit.kind != UnitKind::kForward) finish_gradients();
@@ -92,6 +94,7 @@ class UnitRun {
       }
     }
     command_.modules->unbind();
+    staged_.clear();
     gradients_.reset();
     buffers_.reset();
     previous_emission_.clear();
@@ -164,13 +167,11 @@ class UnitRun {
     return tensor;
   }
 
-  Tensors upload_slot(const BoundarySlot& slot, std::vector<Event>& events) {
-    Tensors tensors;
+  void upload_slot(const BoundarySlot& slot, Tensors& tensors, std::vector<Event>& events) {
     for (const BoundarySlot::Entry& entry : slot.entries()) {
       tensors.push_back(entry.defined ? upload(slot.data(entry), entry.shape, entry.type, events)
                                       : at::Tensor());
     }
-    return tensors;
   }
 
   /// The slots that a micro-batch comes from; the batch's own tensors are always there.
@@ -202,9 +203,11 @@ class UnitRun {
     outcome_.waited += clock_.now() - start;
   }
 
-  Staged stage(std::int64_t m) {
+  // Staged tensors belong to the run, not to a scope: an exception must not free what is still
+  // being copied into.
+  void stage(std::int64_t m) {
     await_arrival(m);
-    Staged staged;
+    Staged& staged = staged_.emplace_back();
     const std::int64_t begin = m * command_.micro_batch_size;
     const std::int64_t end = std::min(begin + command_.micro_batch_size, command_.batch->rows);
     const Batch rows = rows_of(*command_.batch, begin, end);
@@ -214,17 +217,16 @@ class UnitRun {
                                        input.scalar_type(), staged.uploads));
       }
     } else {
-      staged.inputs = upload_slot((*command_.inputs)[static_cast<std::size_t>(m)], staged.uploads);
+      upload_slot((*command_.inputs)[static_cast<std::size_t>(m)], staged.inputs, staged.uploads);
     }
     for (const auto& [name, tensor] : rows.side) {
       staged.side.emplace_back(name, upload(tensor.const_data_ptr(), tensor.sizes().vec(),
                                             tensor.scalar_type(), staged.uploads));
     }
     if (command_.unit.kind == UnitKind::kBackward) {
-      staged.output_gradients =
-          upload_slot((*command_.output_gradients)[static_cast<std::size_t>(m)], staged.uploads);
+      upload_slot((*command_.output_gradients)[static_cast<std::size_t>(m)],
+                  staged.output_gradients, staged.uploads);
     }
-    return staged;
   }
 
   void await(const std::vector<Event>& events) {
@@ -444,6 +446,7 @@ class UnitRun {
   ShardMemory memory_;
   std::shared_ptr<GradientMemory> gradients_;  // shared with the copies that drain it
   std::shared_ptr<DeviceBuffer> buffers_;      // shared with the copy that emits it
+  std::deque<Staged> staged_;                  // the micro-batch at work, then the next one
   std::vector<Event> uploads_;
   std::vector<Event> previous_emission_;
   std::vector<Event> emissions_;
@@ -456,7 +459,7 @@ std::exception_ptr as_hydra_error(const std::string& label) {
   } catch (const Error&) {
     return std::current_exception();
   } catch (const std::exception& error) {
-    return std::make_exception_ptr(LayerError(label + ": " + error.what()));
+    return std::make_exception_ptr(LayerError(label + ": " + exception_text(error)));
   } catch (...) {
     return std::make_exception_ptr(LayerError(label + ": an exception of unknown type"));
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <vector>
 
 #include "hydra/core/mutex.h"
@@ -20,9 +21,14 @@ class DoneQueue {
   }
 
   /// As BlockIo::wait.
-  void wait(std::vector<BlockDone>& done) {
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) {
+    const auto end = std::chrono::steady_clock::now() + most;
     MutexLock lock(mutex_);
-    while (done_.empty() && !woken_) arrived_.wait(mutex_);
+    while (done_.empty() && !woken_) {
+      const auto left = end - std::chrono::steady_clock::now();
+      if (left <= Nanoseconds(0)) return;
+      arrived_.wait_for(mutex_, left);
+    }
     woken_ = false;
     done.insert(done.end(), done_.begin(), done_.end());
     done_.clear();

@@ -52,20 +52,32 @@ struct BlockTask {
 /// Thread safety: thread-safe.
 class DriveQueue {
  public:
-  DriveQueue(std::unique_ptr<BlockIo> io, std::string name, int depth);
+  struct Options {
+    std::string name;                                  ///< of the drive, in messages
+    int depth = 1;                                     ///< transfers in flight
+    Nanoseconds warn_after{std::chrono::seconds(60)};  ///< see ExtentStoreOptions
+    LogSink* log = nullptr;                            ///< borrowed
+  };
+
+  DriveQueue(std::unique_ptr<BlockIo> io, Options options);
   ~DriveQueue();
 
   void push(std::vector<BlockTask> tasks);
   /// Looks at the priorities of what waits once more.
   void reorder();
   IoStats stats(bool write) const;
+  DriveStats stats() const;
   std::string_view backend() const { return io_->name(); }
+  /// True once the drive's interface has failed for good: every block then ends as failed.
+  bool retired() const noexcept { return retired_; }
   /// Finishes what was pushed, then stops the thread. Idempotent.
   void close() noexcept;
 
  private:
+  using Time = std::chrono::steady_clock::time_point;
   struct Running {
     BlockTask task;
+    Time begun;
     std::int64_t moved = 0;
     int attempts = 0;  ///< without progress
   };
@@ -81,27 +93,39 @@ class DriveQueue {
   bool take_waiting(std::vector<BlockTask>& tasks);
   void start(BlockTask task);
   void resume(std::uint64_t tag, Running& running);
+  void wait();
   void take_in(const BlockDone& done);
+  void retire(const std::string& cause);
+  void name_silence(Time now);
+  std::size_t waiting() const;
   void end(std::uint64_t tag, std::exception_ptr failure);
   std::exception_ptr check(const Running& running) const;
   std::exception_ptr transfer_failure(const Running& running, std::int64_t result) const;
+  std::exception_ptr retirement(const Running& running) const;
   std::string place(const Running& running) const;
   void meter(bool write, int change, std::int64_t bytes);
+  void pass_time() HYDRA_REQUIRES(mutex_);
+  IoStats stats_of(const Meter& meter) const;
 
   const std::unique_ptr<BlockIo> io_;
-  const std::string name_;
-  const int depth_;
+  const Options options_;
 
   // The thread's own.
   std::unordered_map<std::uint64_t, Running> running_;
   std::uint64_t next_tag_ = 0;
+  std::vector<BlockDone> done_;
+  std::string cause_;          // of the retirement
+  Nanoseconds silence_limit_;  // a transfer older than this is named; grows while it lasts
+  Time next_look_;             // when the oldest transfer may have reached it
+  std::atomic<bool> retired_{false};
 
   mutable Mutex mutex_;
   ConditionVariable work_;
   Waiting waiting_ HYDRA_GUARDED_BY(mutex_);
   bool closed_ HYDRA_GUARDED_BY(mutex_) = false;
   Meter meters_[2] HYDRA_GUARDED_BY(mutex_);
-  std::chrono::steady_clock::time_point metered_ HYDRA_GUARDED_BY(mutex_);
+  double both_seconds_ HYDRA_GUARDED_BY(mutex_) = 0;
+  Time metered_ HYDRA_GUARDED_BY(mutex_);
 
   std::thread thread_;
 };

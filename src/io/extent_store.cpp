@@ -56,6 +56,10 @@ void validate(const ExtentStoreOptions& options) {
     throw InvalidArgument("the storage queue depth is " + std::to_string(options.depth) +
                           ", must be from 1 to 4096");
   }
+  if (options.warn_after <= Nanoseconds(0)) {
+    throw InvalidArgument("the time after which a silent drive is named is " +
+                          std::to_string(seconds(options.warn_after)) + " s, must be positive");
+  }
   if (options.block < Bytes(kExtentAlignment) || options.block.count() % kExtentAlignment != 0) {
     throw InvalidArgument("the storage block is " + to_string(options.block) +
                           ", must be a multiple of 4 KiB");
@@ -82,7 +86,9 @@ struct ExtentStore::Impl {
       io = make_block_io(options.kind, drive.file->descriptor(), options.depth, *options.log);
     }
     if (options.wrap) io = options.wrap(std::move(io));
-    drive.queue = std::make_unique<DriveQueue>(std::move(io), each.directory, options.depth);
+    drive.queue = std::make_unique<DriveQueue>(
+        std::move(io),
+        DriveQueue::Options{each.directory, options.depth, options.warn_after, options.log});
     return drive;
   }
 
@@ -104,13 +110,16 @@ struct ExtentStore::Impl {
     return total;
   }
 
+  // One that works if any with room does. A retired one is still given out, so that whoever counted
+  // on its room hears of it from the write rather than waits for ever.
   std::size_t emptiest_drive() const {
-    std::size_t best = 0;
-    const auto free = [&](std::size_t d) {
-      return drives[d].map.capacity() - drives[d].map.used();
+    const auto rank = [&](std::size_t d) {
+      const Bytes free = drives[d].map.capacity() - drives[d].map.used();
+      return std::pair(free > Bytes(0) && !drives[d].queue->retired(), free);
     };
+    std::size_t best = 0;
     for (std::size_t d = 1; d < drives.size(); ++d) {
-      if (free(d) > free(best)) best = d;
+      if (rank(d) > rank(best)) best = d;
     }
     return best;
   }
@@ -263,6 +272,12 @@ IoStats ExtentStore::stats(bool write) const {
   }
   if (total.busy > Nanoseconds(0)) total.mean_depth = depth_seconds / seconds(total.busy);
   return total;
+}
+
+std::vector<DriveStats> ExtentStore::drive_stats() const {
+  std::vector<DriveStats> all;
+  for (const Drive& drive : impl_->drives) all.push_back(drive.queue->stats());
+  return all;
 }
 
 std::string ExtentStore::backend() const {

@@ -1,5 +1,6 @@
 #include "hydra/io/faulty_block_io.h"
 
+#include <cerrno>
 #include <cstring>
 #include <map>
 #include <thread>
@@ -22,17 +23,17 @@ class FaultyBlockIo final : public BlockIo {
     for (const BlockOp& operation : operations) {
       const std::int64_t number = count_++;
       const bool due = number >= faults_.first && number < faults_.first + faults_.count;
-      start(operation, due ? faults_.kind : BlockFaults::Kind::kNone);
+      start(operation, due || broken_ ? faults_.kind : BlockFaults::Kind::kNone);
     }
   }
 
-  void wait(std::vector<BlockDone>& done) override {
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override {
     if (!planted_.empty()) {
       done.insert(done.end(), planted_.begin(), planted_.end());
       planted_.clear();
       return;
     }
-    if (late_.empty()) inner_->wait(late_);
+    if (late_.empty()) inner_->wait(late_, most);
     for (const BlockDone& end : late_) finish(end);
     if (faults_.disorder_seed) hold_some_back();
     done.insert(done.end(), late_.begin(), late_.end());
@@ -41,11 +42,19 @@ class FaultyBlockIo final : public BlockIo {
 
   void wake() noexcept override { inner_->wake(); }
 
+  std::string failure() const override {
+    return broken_ ? std::string("it was broken for a test") : inner_->failure();
+  }
+
  private:
   void start(BlockOp operation, BlockFaults::Kind kind) {
     switch (kind) {
       case BlockFaults::Kind::kError:
         planted_.push_back({operation.tag, -faults_.error});
+        return;
+      case BlockFaults::Kind::kBroken:
+        broken_ = true;
+        planted_.push_back({operation.tag, -ESHUTDOWN});
         return;
       case BlockFaults::Kind::kNothing:
         planted_.push_back({operation.tag, 0});
@@ -96,6 +105,7 @@ class FaultyBlockIo final : public BlockIo {
   const BlockFaults faults_;
   SplitMix64 random_;
   std::int64_t count_ = 0;
+  bool broken_ = false;
   std::vector<BlockDone> planted_;
   std::vector<BlockDone> late_;
   std::vector<BlockDone> held_;

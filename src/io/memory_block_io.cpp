@@ -26,7 +26,7 @@ class MemoryBlockIo final : public BlockIo {
     for (const BlockOp& operation : operations) done_.push({operation.tag, transfer(operation)});
   }
 
-  void wait(std::vector<BlockDone>& done) override { done_.wait(done); }
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override { done_.wait(done, most); }
 
   void wake() noexcept override { done_.wake(); }
 

@@ -2,15 +2,22 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <utility>
 
 #include "hydra/core/error.h"
+#include "hydra/core/random.h"
+#include "hydra/io/extent_map.h"
 
 namespace hydra {
 namespace {
@@ -51,6 +58,25 @@ std::string way_out(int error) {
                                 "): make room, lower the storage size, or name another drive");
 }
 
+/// Makes a directory that is not there, as users expect of one that is written to; a parent that is
+/// not there is more likely misspelt.
+void ensure_directory(const std::string& directory, LogSink& log) {
+  if (directory.empty()) throw StorageError(false, "a storage drive names no directory");
+  struct stat state {};
+  if (stat(directory.c_str(), &state) == 0 || errno != ENOENT) return;
+  std::filesystem::path place = directory;
+  while (!place.has_filename() || place.filename() == ".") place = place.parent_path();
+  if (mkdir(place.c_str(), 0777) == 0) {
+    log.log(LogLevel::kInfo, "made the storage directory " + directory);
+    return;
+  }
+  if (errno == EEXIST) return;  // somebody else was faster, or it is a link to nowhere
+  if (errno != ENOENT) refuse(directory, errno);
+  const std::string parent = place.has_parent_path() ? place.parent_path().string() : ".";
+  throw StorageError(false, "cannot make the storage directory " + directory + ": its parent " +
+                                parent + " is not there: make it, or name another");
+}
+
 /// Removes the files that a crash has left: ours by name, and locked by nobody.
 void remove_leftovers(const std::string& directory) {
   std::error_code error;  // what cannot be looked at is left alone
@@ -83,9 +109,46 @@ int open_private(const std::string& directory, int flags) {
   return open_named(directory, flags);
 }
 
+/// Writes a file's whole length once; returns 0 or an errno. Of bytes that do not compress, so that
+/// no file system takes them for less than they are.
+int reserve_by_writing(int file, std::int64_t size) {
+  constexpr std::int64_t kChunk = 1 << 20;
+  const std::unique_ptr<void, decltype(&std::free)> chunk(std::aligned_alloc(kChunk, kChunk),
+                                                          &std::free);
+  if (chunk == nullptr) return ENOMEM;
+  SplitMix64 random(static_cast<std::uint64_t>(size));
+  for (std::int64_t at = 0; at < kChunk; at += 8) {
+    const std::uint64_t word = random.next();
+    std::memcpy(static_cast<std::byte*>(chunk.get()) + at, &word, sizeof word);
+  }
+  for (std::int64_t at = 0; at < size;) {
+    const auto bytes = static_cast<std::size_t>(std::min(kChunk, size - at));
+    const ssize_t written = pwrite(file, chunk.get(), bytes, at);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    if (written % kExtentAlignment != 0 || written == 0) return ENOSPC;  // the last bytes there are
+    at += written;
+  }
+  return 0;
+}
+
+/// Takes the space of a file; returns 0 or an errno. Not posix_fallocate, which where the file
+/// system has none writes single bytes, and O_DIRECT refuses those.
+int reserve(int file, const std::string& directory, Bytes size, LogSink& log) {
+  int error = 0;
+  do {
+    error = fallocate(file, 0, 0, size.count()) == 0 ? 0 : errno;
+  } while (error == EINTR);
+  if (error != EOPNOTSUPP && error != ENOSYS) return error;
+  log.log(LogLevel::kWarning, "the file system of " + directory + " has no fallocate: " +
+                                  to_string(size) + " are written once to reserve them");
+  return reserve_by_writing(file, size.count());
+}
+
 }  // namespace
 
 SpillFile::SpillFile(const std::string& directory, Bytes size, LogSink& log) : size_(size) {
+  ensure_directory(directory, log);
   remove_leftovers(directory);
   descriptor_ = open_private(directory, O_DIRECT);
   direct_ = descriptor_ >= 0;
@@ -98,9 +161,9 @@ SpillFile::SpillFile(const std::string& directory, Bytes size, LogSink& log) : s
     }
   }
   if (descriptor_ < 0) refuse(directory, errno);
-  const int reserved = posix_fallocate(descriptor_, 0, size.count());
+  const int reserved = reserve(descriptor_, directory, size, log);
   if (reserved != 0) {
-    close(std::exchange(descriptor_, -1));
+    close(std::exchange(descriptor_, -1));  // before the free bytes are counted
     refuse_for_space(directory, size, reserved);
   }
 }

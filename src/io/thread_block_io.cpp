@@ -38,7 +38,7 @@ class ThreadBlockIo final : public BlockIo {
     for (const BlockOp& operation : operations) operations_.push(operation);
   }
 
-  void wait(std::vector<BlockDone>& done) override { done_.wait(done); }
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override { done_.wait(done, most); }
 
   void wake() noexcept override { done_.wake(); }
 

@@ -1,5 +1,6 @@
 #include "hydra/memory/host_arena.h"
 
+#include <atomic>
 #include <utility>
 
 #include "hydra/core/error.h"
@@ -8,15 +9,49 @@
 namespace hydra {
 namespace {
 
-// Buffers are rounded to pages while reservations count bytes: room for the difference.
-Bytes with_rounding(Bytes capacity) {
-  return Bytes(capacity.count() + capacity.count() / 8) + Bytes(64 << 20);
-}
+// What bounds the pool is the arena's count of bytes.
+constexpr Bytes kNoLimit(std::int64_t{1} << 60);
 
 }  // namespace
 
+/// The pages under an arena and its buffers, and how many bytes of them buffers have.
+class HostPages {
+ public:
+  explicit HostPages(Bytes capacity)
+      : capacity_(capacity), pool_(kNoLimit, {.most_held = capacity}) {}
+
+  std::byte* allocate(Bytes size) {
+    const std::int64_t before = bytes_.fetch_add(size.count());
+    try {
+      if (size > capacity_ - Bytes(before)) {
+        throw OutOfHostMemory("the host arena cannot hold another " + to_string(size) + " beside " +
+                              to_string(Bytes(before)) + " in use: raise host_memory");
+      }
+      return pool_.allocate(size);
+    } catch (...) {
+      bytes_ -= size.count();
+      throw;
+    }
+  }
+
+  void free(std::byte* data, Bytes size) noexcept {
+    pool_.free(data, size);
+    bytes_ -= size.count();
+  }
+
+  Bytes held() const {
+    const PagePool::Stats stats = pool_.stats();
+    return stats.used + stats.free_warm;
+  }
+
+ private:
+  const Bytes capacity_;
+  PagePool pool_;
+  std::atomic<std::int64_t> bytes_{0};
+};
+
 HostBuffer::HostBuffer(HostBuffer&& other) noexcept
-    : pool_(std::move(other.pool_)),
+    : pages_(std::move(other.pages_)),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, Bytes(0))),
       reservation_(std::move(other.reservation_)) {}
@@ -24,7 +59,7 @@ HostBuffer::HostBuffer(HostBuffer&& other) noexcept
 HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
   if (this != &other) {
     release();
-    pool_ = std::move(other.pool_);
+    pages_ = std::move(other.pages_);
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, Bytes(0));
     reservation_ = std::move(other.reservation_);
@@ -33,28 +68,25 @@ HostBuffer& HostBuffer::operator=(HostBuffer&& other) noexcept {
 }
 
 void HostBuffer::release() noexcept {
-  if (data_ != nullptr) pool_->free(data_, size_);
+  if (data_ != nullptr) pages_->free(data_, size_);
   data_ = nullptr;
   size_ = Bytes(0);
-  pool_.reset();
+  pages_.reset();
   reservation_.release();
 }
 
-HostArena::HostArena(Bytes capacity) : pool_(std::make_shared<PagePool>(with_rounding(capacity))) {}
+HostArena::HostArena(Bytes capacity) : pages_(std::make_shared<HostPages>(capacity)) {}
 
 HostBuffer HostArena::allocate(Reservation reservation) {
   HostBuffer buffer;
   const Bytes size = reservation.bytes();
-  std::byte* data = pool_->allocate(size);
-  if (data == nullptr) {
-    throw OutOfHostMemory("the host arena cannot hold another " + to_string(size) + " beside " +
-                          to_string(pool_->stats().used) + " in use: raise host_memory");
-  }
-  buffer.pool_ = pool_;
-  buffer.data_ = data;
+  buffer.data_ = pages_->allocate(size);
+  buffer.pages_ = pages_;
   buffer.size_ = size;
   buffer.reservation_ = std::move(reservation);
   return buffer;
 }
+
+Bytes HostArena::held() const { return pages_->held(); }
 
 }  // namespace hydra

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hydra/core/check.h"
+#include "model/exception_text.h"
 #include "model/layer_tensors.h"
 
 namespace hydra {
@@ -147,7 +148,7 @@ Tensors BoundShard::forward(const Tensors& inputs,
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      throw LayerError("layer \"" + impl_->names[i] + "\": " + error.what());
+      throw LayerError("layer \"" + impl_->names[i] + "\": " + exception_text(error));
     } catch (...) {
       throw LayerError("layer \"" + impl_->names[i] + "\": an exception of unknown type");
     }
@@ -171,6 +172,15 @@ const FlatLayout& BoundShard::layout() const noexcept { return impl_->layout; }
 
 void BoundShard::train(bool on) {
   for (const auto& layer : impl_->layers) layer->train(on);
+}
+
+void drop_values(const Layer& layer) {
+  const LayerTensors tensors(layer);
+  for (const auto* list : {&tensors.parameters, &tensors.buffers}) {
+    for (const auto& [name, tensor] : *list) {
+      tensor.set_data(at::empty({0}, tensor.options()));
+    }
+  }
 }
 
 void store_initial_values(const FlatLayout& layout, std::int64_t layer_index, const Layer& layer,

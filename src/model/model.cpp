@@ -7,6 +7,7 @@
 #include "hydra/core/error.h"
 #include "hydra/core/random.h"
 #include "hydra/model/layer.h"
+#include "model/exception_text.h"
 #include "model/process_generator.h"
 
 namespace hydra {
@@ -94,7 +95,7 @@ std::shared_ptr<Layer> make_layer(const Model& model, std::int64_t index, std::u
     throw;
   } catch (const std::exception& error) {
     throw LayerError("model \"" + model.name() + "\": making layer \"" + definition.name +
-                     "\" failed: " + error.what());
+                     "\" failed: " + exception_text(error));
   }
   if (made == nullptr) {
     throw InvalidArgument("model \"" + model.name() + "\": the factory of layer \"" +

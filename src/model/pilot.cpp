@@ -14,6 +14,7 @@
 #include "hydra/device/current_device.h"
 #include "hydra/model/bound_shard.h"
 #include "model/autograd_queue.h"
+#include "model/exception_text.h"
 #include "model/layer_tensors.h"
 #include "model/process_generator.h"
 
@@ -375,7 +376,7 @@ PilotResult run_pilot(const Model& model, const ModelSchema& schema, const Tenso
     throw;
   } catch (const std::exception& error) {
     release_autograd_queue();
-    throw LayerError(at_layer + ": " + error.what());
+    throw LayerError(at_layer + ": " + exception_text(error));
   }
   return result;
 }

@@ -8,6 +8,7 @@
 
 #include "hydra/core/error.h"
 #include "hydra/model/layer.h"
+#include "model/exception_text.h"
 
 namespace hydra {
 namespace {
@@ -34,7 +35,7 @@ torch::nn::AnyModule copy_of(const torch::nn::AnyModule& module, const std::stri
     throw InvalidArgument("module \"" + name +
                           "\" of a Sequential cannot be copied: derive it from "
                           "torch::nn::Cloneable (" +
-                          error.what() + ")");
+                          exception_text(error) + ")");
   }
 }
 

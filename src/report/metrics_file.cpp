@@ -35,9 +35,12 @@ struct MetricsFile::Impl {
   AppendFile file;
   std::size_t longest = 0;
 
-  explicit Impl(const std::string& path) : file(path) {
-    if (!file.ends_with_line()) file.append("\n");
+  Impl(const std::string& path, Nanoseconds patience) : file(path, patience) {
+    if (!file.ends_with_line()) file.append_made([this] { return end_of_last(); });
   }
+
+  /// What a line that a crash has cut off lacks.
+  std::string end_of_last() const { return file.ends_with_line() ? "" : "\n"; }
 
   /// The object with its end, and with spaces so that neither it nor, as far as can be known, the
   /// next line crosses a page.
@@ -57,14 +60,16 @@ struct MetricsFile::Impl {
   }
 };
 
-MetricsFile::MetricsFile(const std::string& path) : impl_(std::make_unique<Impl>(path)) {}
+MetricsFile::MetricsFile(const std::string& path, Nanoseconds patience)
+    : impl_(std::make_unique<Impl>(path, patience)) {}
 
 MetricsFile::MetricsFile(MetricsFile&&) noexcept = default;
 
 MetricsFile::~MetricsFile() = default;
 
 void MetricsFile::append(const StepLine& line) {
-  impl_->file.append(impl_->placed(to_object(line)));
+  const std::string object = to_object(line);
+  impl_->file.append_made([&] { return impl_->placed(object); });
 }
 
 void MetricsFile::close() { impl_->file.close(); }

@@ -2,32 +2,22 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace hydra {
 
-/// Returns how many code points a UTF-8 text has.
-inline std::size_t character_count(const std::string& text) {
-  std::size_t count = 0;
-  for (const char byte : text) count += (static_cast<unsigned char>(byte) & 0xC0U) != 0x80U ? 1 : 0;
-  return count;
-}
+/// Returns how many columns of a terminal a text takes: 0 for marks that go onto the character
+/// before, 2 for wide characters (most of East Asia's, emoji), 1 for every other and for each byte
+/// that is not UTF-8.
+/// Source: The Unicode Standard, version 15.0, 2022, general categories Mn, Me and Cf, and annex 11
+/// (East Asian Width); ranges rounded to whole blocks where nothing else is in them.
+std::size_t column_count(std::string_view text);
 
-/// Returns the text with a space for every control character.
-inline std::string one_line(std::string text) {
-  for (char& byte : text) {
-    if (static_cast<unsigned char>(byte) < 0x20 || byte == 0x7F) byte = ' ';
-  }
-  return text;
-}
+/// Returns the text with a space for every control character, and U+FFFD for each byte that is not
+/// UTF-8: what a terminal could take for a command.
+std::string one_line(std::string_view text);
 
-/// Returns the first `columns` code points; a sequence is never cut within.
-inline std::string cut(const std::string& text, std::size_t columns) {
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool starts = (static_cast<unsigned char>(text[i]) & 0xC0U) != 0x80U;
-    if (starts && ++count > columns) return text.substr(0, i);
-  }
-  return text;
-}
+/// Returns as many characters as `columns` columns hold; a sequence is never cut within.
+std::string cut(std::string_view text, std::size_t columns);
 
 }  // namespace hydra

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hydra/core/mutex.h"
-#include "report/text_file.h"
+#include "hydra/report/output_file.h"
 
 namespace hydra {
 namespace {
@@ -47,14 +47,14 @@ Json to_object(const TraceEvent& event, int track) {
 }  // namespace
 
 struct TraceFile::Impl {
-  std::string path;
+  explicit Impl(std::string path) : file(std::move(path)) {}
+
+  const OutputFile file;
   Mutex mutex;
   std::vector<TraceEvent> events HYDRA_GUARDED_BY(mutex);
 };
 
-TraceFile::TraceFile(std::string path) : impl_(std::make_unique<Impl>()) {
-  impl_->path = std::move(path);
-}
+TraceFile::TraceFile(std::string path) : impl_(std::make_unique<Impl>(std::move(path))) {}
 
 TraceFile::~TraceFile() = default;
 
@@ -87,7 +87,7 @@ void TraceFile::write() {
     list.push_back(to_object(event, tracks.at(event.track)));
   }
   const Json file{{"traceEvents", std::move(list)}, {"displayTimeUnit", "ms"}};
-  write_text_file(impl_->path, file.dump(-1, ' ', false, Json::error_handler_t::replace));
+  impl_->file.write(file.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace hydra

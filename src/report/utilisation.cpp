@@ -37,11 +37,45 @@ Utilisation::Device sum_of(const std::vector<Utilisation::Device>& devices) {
   return sum;
 }
 
+template <typename Lane>
+const Lane* busiest(const std::vector<Lane>& lanes) {
+  const auto found = std::max_element(lanes.begin(), lanes.end(),
+                                      [](const auto& a, const auto& b) { return a.busy < b.busy; });
+  return found == lanes.end() ? nullptr : &*found;
+}
+
+/// The drive that devices wait for, if it is a drive.
+const Utilisation::Drive* limiting_drive(const Utilisation& run, double waited, bool for_transfers,
+                                         const BottleneckThresholds& thresholds) {
+  const Utilisation::Drive* drive = busiest(run.drives);
+  if (drive == nullptr) return nullptr;
+  const double busy = share(drive->busy, run.wall);
+  if (busy >= thresholds.link_busy) return drive;
+  const Utilisation::Link* link = busiest(run.links);
+  const bool busier = link == nullptr || drive->busy > link->busy;
+  return for_transfers && busier && busy >= waited / 2 ? drive : nullptr;
+}
+
+std::string storage_bottleneck(const Utilisation& run, const Utilisation::Drive& drive,
+                               const std::string& waited, const BottleneckThresholds& thresholds) {
+  std::string text = "storage: the drive of " + drive.directory + " was busy " +
+                     percent(share(drive.busy, run.wall)) + " of the wall time (" +
+                     to_string(drive.read) + " read, " + to_string(drive.written) +
+                     " written), and " + waited + ": ";
+  if (is_full(run.host_cache.peak, run.host_cache.budget, thresholds.memory_full)) {
+    text += "raise host_cache (" + peak_of_budget(run.host_cache.peak, run.host_cache.budget) +
+            "), so that more stays in memory; ";
+  }
+  return text +
+         "take more tokens per mini-batch, which move the same bytes for more computation; spread "
+         "the storage over more drives; or keep more models in flight, to compute while others "
+         "are read";
+}
+
 std::string transfer_bottleneck(const Utilisation& run, const std::string& waited,
                                 const BottleneckThresholds& thresholds) {
-  const auto link = std::max_element(run.links.begin(), run.links.end(),
-                                     [](const auto& a, const auto& b) { return a.busy < b.busy; });
-  const double link_share = link == run.links.end() ? 0 : share(link->busy, run.wall);
+  const Utilisation::Link* link = busiest(run.links);
+  const double link_share = link == nullptr ? 0 : share(link->busy, run.wall);
   if (link_share >= thresholds.link_busy) {
     return "link: " + link->name + " was busy " + percent(link_share) + " of the wall time with " +
            to_string(link->bytes) + ", and " + waited +
@@ -91,6 +125,10 @@ std::string bottleneck(const Utilisation& run, const BottleneckThresholds& thres
   if (run.devices.empty() || run.wall <= Nanoseconds(0)) return "unknown: nothing was measured";
   const Utilisation::Device sum = sum_of(run.devices);
   const Nanoseconds whole = run.wall * static_cast<std::int64_t>(run.devices.size());
+  if (run.steps && *run.steps < thresholds.few_steps && run.wall < thresholds.short_run) {
+    return "unknown: the run was too short to judge (" + std::to_string(*run.steps) +
+           (*run.steps == 1 ? " step)" : " steps)");
+  }
   const double accounted = share(sum.total(), whole);
   if (std::abs(1 - accounted) > thresholds.unaccounted) {
     return "unknown: " + percent(accounted) + " of the devices' time is accounted for";
@@ -102,6 +140,16 @@ std::string bottleneck(const Utilisation& run, const BottleneckThresholds& thres
   const Nanoseconds longest =
       std::max({sum.transfer_wait, sum.unit_wait, sum.supply_wait, sum.idle});
   const std::string waited = "devices waited " + percent(share(longest, whole)) + " of their time";
+  if (longest > sum.idle) {
+    const bool for_transfers = longest == sum.transfer_wait;
+    const auto* drive = limiting_drive(run, share(longest, whole), for_transfers, thresholds);
+    if (drive != nullptr) {
+      const std::string what = for_transfers              ? " for transfers"
+                               : longest == sum.unit_wait ? " for units and updates"
+                                                          : " for their jobs";
+      return storage_bottleneck(run, *drive, waited + what, thresholds);
+    }
+  }
   if (longest == sum.transfer_wait) return transfer_bottleneck(run, waited, thresholds);
   if (longest == sum.unit_wait) return unit_bottleneck(run, waited, thresholds);
   if (longest == sum.supply_wait) return supply_bottleneck(run, waited, thresholds);

@@ -213,11 +213,20 @@ std::optional<Reservation> DeviceCopies::grant(DeviceId device, Bytes bytes) {
   return std::nullopt;
 }
 
-bool DeviceCopies::clear(DeviceId device) {
+bool DeviceCopies::moving() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const auto& entry) {
+    const Copies& copies = entry.second.copies;
+    return std::any_of(copies.begin(), copies.end(), [](const auto& copy) {
+      return copy.second.state == State::kLoading || copy.second.state == State::kLeaving;
+    });
+  });
+}
+
+bool DeviceCopies::clear(DeviceId device, std::span<const PartId> keep) {
   bool clear = true;
   for (auto& [id, part] : parts_) {
     Copy* copy = find(id, device);
-    if (copy == nullptr) continue;
+    if (copy == nullptr || std::find(keep.begin(), keep.end(), id) != keep.end()) continue;
     if (copy->idle() && !copy->dirty) {
       part.copies.erase(device);
       continue;

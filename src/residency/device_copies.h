@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -46,6 +47,8 @@ class DeviceCopies {
   /// Makes a held copy the only current one. `label` is for the message when others are held.
   void written(PartId part, DeviceId device, const std::string& label);
 
+  /// True while any transfer is under way.
+  bool moving() const;
   /// True when no copy is held or under way.
   bool quiet(PartId part) const;
   bool is_dirty(PartId part) const;
@@ -57,7 +60,7 @@ class DeviceCopies {
   bool settle(PartId part);
 
   std::optional<Reservation> grant(DeviceId device, Bytes bytes);
-  bool clear(DeviceId device);
+  bool clear(DeviceId device, std::span<const PartId> keep);
 
   void finish(const TransferDone& done, const std::string& label);
   /// Starts the transfers that have waited for the host.

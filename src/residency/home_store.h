@@ -113,6 +113,11 @@ class HomeStore {
   std::optional<TransferDone> finish(const ExtentStore::Done& done);
   /// Takes in that a failure that was posted, of the memory for a part, has been heard.
   void heard(PartId part) { --home(part).unheard; }
+  /// True while any request is under way, or a failure on its way to its job.
+  bool moving() const {
+    return std::any_of(homes_.begin(), homes_.end(),
+                       [](const auto& entry) { return entry.second.moving(); });
+  }
   /// True while a request of the part is under way, or a failure on its way to its job.
   bool moving(PartId part) const { return home(part).moving(); }
 

@@ -232,7 +232,14 @@ std::optional<Reservation> ShardStore::reserve_workspace(DeviceId device, Bytes 
   return impl_->copies.grant(device, bytes);
 }
 
-bool ShardStore::clear_device(DeviceId device) { return impl_->copies.clear(device); }
+bool ShardStore::transfers_under_way() const {
+  return impl_->copies.moving() || impl_->homes.moving();
+}
+
+bool ShardStore::clear_device(DeviceId device, std::optional<ClaimId> keep) {
+  if (!keep) return impl_->copies.clear(device, {});
+  return impl_->copies.clear(device, impl_->claim(*keep).parts);
+}
 
 // Claims by the host.
 

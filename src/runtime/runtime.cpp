@@ -1,14 +1,14 @@
 #include "hydra/runtime/runtime.h"
 
-#include <unistd.h>
+#include <ATen/Version.h>
 
 #include <algorithm>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "engine/coordinator.h"
 #include "engine/job_setup.h"
+#include "hydra/core/machine.h"
 #include "hydra/core/mutex.h"
 #include "hydra/model/cpu_allocator_shim.h"
 #include "model/autograd_queue.h"
@@ -18,15 +18,15 @@
 namespace hydra {
 namespace {
 
-Bytes default_host_memory(const RuntimeOptions& options) {
-  const Bytes machine(static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE));
+Bytes default_host_memory(const RuntimeOptions& options, const MachineLimits& machine) {
   Bytes devices;
   for (const auto& device : options.devices) devices += device.memory;
-  const Bytes rest = Bytes(machine.count() / 4 * 3) - devices;
+  const Bytes rest = Bytes(machine.memory.count() / 4 * 3) - devices;
   if (rest <= Bytes(0)) {
     throw InvalidArgument("the devices' budgets (" + to_string(devices) +
                           ") leave nothing of three quarters of the machine's memory (" +
-                          to_string(machine) + ") to the host tier: lower them or set host_memory");
+                          to_string(machine.memory) + ", " + machine.memory_source +
+                          ") to the host tier: lower them or set host_memory");
   }
   return rest;
 }
@@ -67,10 +67,15 @@ Bytes host_cache(const RuntimeOptions& options) {
   return options.storage.host_cache;
 }
 
-int threads_per_device(const RuntimeOptions& options) {
-  if (options.threads_per_device > 0) return options.threads_per_device;
-  const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  return std::max(1, cores / static_cast<int>(options.devices.size()));
+/// Fills in what depends on the machine, and says what was found.
+void fill_in(RuntimeOptions& options) {
+  const MachineLimits machine = read_machine_limits();
+  if (options.log != nullptr) options.log->log(LogLevel::kInfo, to_string(machine));
+  if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options, machine);
+  if (options.threads_per_device == 0) {
+    options.threads_per_device =
+        std::max(1, machine.cores / static_cast<int>(options.devices.size()));
+  }
 }
 
 /// What makes two jobs' pilots the same: the definition and the shapes of the micro-batch.
@@ -140,13 +145,14 @@ struct Runtime::Impl {
     if (!options.metrics_file.empty() || !options.tensorboard_directory.empty()) {
       reporter = std::make_unique<StepReporter>(StepReporter::Options{
           options.metrics_file, options.tensorboard_directory, options.log.get()});
-      coordinator_options.listener.step = [this](JobId job, const std::string& name,
-                                                 const StepMetrics& metrics) {
-        reporter->step(job, name, metrics);
-      };
       coordinator_options.listener.ended = [this](JobId job) { reporter->ended(job); };
     }
-    coordinator_options.threads_per_device = threads_per_device(options);
+    coordinator_options.listener.step = [this](JobId job, const std::string& name,
+                                               const StepMetrics& metrics) {
+      if (reporter != nullptr) reporter->step(job, name, metrics);
+      if (options.debug.at_step_end) options.debug.at_step_end();
+    };
+    coordinator_options.threads_per_device = options.threads_per_device;
     coordinator_options.update_threads = options.update_threads;
     coordinator_options.loader_depth = options.loader_depth;
     coordinator_options.store.evict_at_once = options.debug.evict_at_once;
@@ -154,9 +160,35 @@ struct Runtime::Impl {
     coordinator = std::make_unique<Coordinator>(std::move(coordinator_options));
   }
 
-  ~Impl() {
+  ~Impl() { close(); }
+
+  void close() noexcept {
     coordinator->close();
     for (auto& device : devices) device->close();
+    if (reporter == nullptr) return;
+    const std::vector<std::string>& lost = reporter->finish();
+    MutexLock lock(mutex);
+    lost_outputs = lost;
+  }
+
+  // Names tell jobs apart wherever people and files see them.
+  std::string take_name(const std::string& wanted) {
+    MutexLock lock(mutex);
+    std::string name = wanted;
+    for (int number = 2; !names.insert(name).second; ++number) {
+      name = wanted + " (" + std::to_string(number) + ")";
+    }
+    return name;
+  }
+
+  void give_back_name(const std::string& name) {
+    MutexLock lock(mutex);
+    names.erase(name);
+  }
+
+  std::vector<std::shared_ptr<JobShared>> all_submitted() const {
+    MutexLock lock(mutex);
+    return submitted;
   }
 
   ExtentStoreOptions storage_options() const {
@@ -253,13 +285,15 @@ struct Runtime::Impl {
 
   mutable Mutex mutex;
   std::vector<std::shared_ptr<JobShared>> submitted HYDRA_GUARDED_BY(mutex);
+  std::set<std::string> names HYDRA_GUARDED_BY(mutex);
+  std::vector<std::string> lost_outputs HYDRA_GUARDED_BY(mutex);
   std::vector<std::pair<PilotKey, PilotResult>> pilots HYDRA_GUARDED_BY(mutex);
 };
 
 Runtime::Runtime(RuntimeOptions options) {
   check_torch_version();
   validate(options);
-  if (options.host_memory == Bytes(0)) options.host_memory = default_host_memory(options);
+  fill_in(options);
   install_cpu_allocator_shim();
   // LibTorch makes objects of its own when they are first used. Those of a backward pass have to be
   // there before a runtime that is a static object, so that they die after it.
@@ -272,21 +306,42 @@ Runtime::~Runtime() = default;
 Plan Runtime::plan(const JobOptions& job) { return impl_->prepare(job)->plan; }
 
 JobHandle Runtime::submit(const JobOptions& job) {
-  Coordinator::Submitted submitted = impl_->coordinator->submit(impl_->prepare(job));
-  MutexLock lock(impl_->mutex);
-  impl_->submitted.push_back(std::move(submitted.shared));
-  return std::move(submitted.handle);
+  JobOptions named = job;
+  named.name = impl_->take_name(job.name);
+  try {
+    Coordinator::Submitted submitted = impl_->coordinator->submit(
+        impl_->prepare(named), {job.data, job.initial_weights, job.callbacks});
+    MutexLock lock(impl_->mutex);
+    impl_->submitted.push_back(std::move(submitted.shared));
+    return std::move(submitted.handle);
+  } catch (...) {
+    impl_->give_back_name(named.name);
+    throw;
+  }
 }
 
 std::vector<JobHandle> Runtime::jobs() const {
-  MutexLock lock(impl_->mutex);
   std::vector<JobHandle> handles;
-  for (const auto& shared : impl_->submitted) handles.emplace_back(shared);
+  for (const auto& shared : impl_->all_submitted()) handles.emplace_back(shared);
   return handles;
 }
 
+// Not through handles: those would hold the weights of every job that has finished, and with them
+// the memory that the next one waits for.
 void Runtime::wait_all() {
-  for (const JobHandle& job : jobs()) job.wait();
+  for (const auto& job : impl_->all_submitted()) job->wait();
+}
+
+void Runtime::stop_all() {
+  for (const auto& job : impl_->all_submitted()) job->stop();
+}
+
+void Runtime::close() noexcept { impl_->close(); }
+
+std::vector<JobStatus> Runtime::statuses() const {
+  std::vector<JobStatus> statuses;
+  for (const auto& shared : impl_->all_submitted()) statuses.push_back(shared->status());
+  return statuses;
 }
 
 const TierBudget& Runtime::host_budget() const { return impl_->host_budget; }
@@ -305,12 +360,9 @@ RunSummary Runtime::summary() const {
   RunSummary summary;
   const Nanoseconds now = impl_->clock.now();
   summary.wall_seconds = seconds(now);
-  std::vector<std::shared_ptr<JobShared>> submitted;
-  {
-    MutexLock lock(impl_->mutex);
-    submitted = impl_->submitted;
-  }
-  for (const auto& shared : submitted) {
+  summary.identity = {impl_->options.threads_per_device, loaded_torch_version(),
+                      at::get_cpu_capability()};
+  for (const auto& shared : impl_->all_submitted()) {
     const JobStatus status = shared->status();
     RunSummary::Job job;
     job.name = status.name;
@@ -322,7 +374,9 @@ RunSummary Runtime::summary() const {
     }
     job.tokens_per_second = status.tokens_per_second;
     job.seconds = seconds(status.elapsed);
-    if (status.state == JobState::kCompleted) job.parameters_sha256 = shared->sha256();
+    const bool has_weights =
+        status.state == JobState::kCompleted || status.state == JobState::kStopped;
+    if (has_weights) job.parameters_sha256 = shared->sha256();
     summary.jobs.push_back(std::move(job));
   }
   for (std::size_t d = 0; d < impl_->devices.size(); ++d) {
@@ -330,20 +384,30 @@ RunSummary Runtime::summary() const {
     const DeviceStats stats = device->stats();
     summary.devices.push_back(
         device_summary(*device, stats, impl_->coordinator->device_use().spent(d, now), now));
-    summary.links.push_back(
-        {"host to " + device->name(), stats.uploaded, seconds(stats.upload_busy)});
-    summary.links.push_back(
-        {device->name() + " to host", stats.downloaded, seconds(stats.download_busy)});
+    summary.links.push_back({"host to " + device->name(), stats.uploaded,
+                             seconds(stats.upload_busy), seconds(stats.upload_hidden)});
+    summary.links.push_back({device->name() + " to host", stats.downloaded,
+                             seconds(stats.download_busy), seconds(stats.download_hidden)});
   }
   if (const ExtentStore* extents = impl_->coordinator->extents()) {
     const IoStats written = extents->stats(true);
     const IoStats read = extents->stats(false);
     summary.links.push_back({"host to storage", written.bytes, seconds(written.busy)});
     summary.links.push_back({"storage to host", read.bytes, seconds(read.busy)});
+    for (const DriveStats& drive : extents->drive_stats()) {
+      summary.drives.push_back({drive.directory, drive.read.bytes, drive.written.bytes,
+                                seconds(drive.read.busy), seconds(drive.written.busy),
+                                seconds(drive.both), drive.read.mean_depth,
+                                drive.written.mean_depth});
+    }
     summary.host_cache_budget = impl_->cache_budget.capacity();
     summary.host_cache_peak = impl_->cache_budget.peak();
     summary.storage_budget = impl_->coordinator->storage_budget()->capacity();
     summary.storage_peak = impl_->coordinator->storage_budget()->peak();
+  }
+  {
+    MutexLock lock(impl_->mutex);
+    summary.lost_outputs = impl_->lost_outputs;
   }
   summary.host_budget = impl_->host_budget.capacity();
   summary.host_peak = impl_->host_budget.peak();

@@ -11,8 +11,6 @@
 namespace hydra {
 namespace {
 
-constexpr std::size_t kWaitingEntries = 1 << 14;
-
 double epoch_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -30,9 +28,9 @@ void make_directory(const std::string& path) {
 StepReporter::StepReporter(Options options)
     : options_(std::move(options)),
       write_events_(!options_.tensorboard_directory.empty()),
-      inbox_(kWaitingEntries) {
+      inbox_(options_.most_waiting) {
   if (write_events_) make_directory(options_.tensorboard_directory);
-  if (!options_.metrics_file.empty()) lines_.emplace(options_.metrics_file);
+  if (!options_.metrics_file.empty()) lines_.emplace(options_.metrics_file, options_.patience);
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -40,22 +38,49 @@ StepReporter::StepReporter(Options options)
   }
 }
 
-StepReporter::~StepReporter() {
+StepReporter::~StepReporter() { finish(); }
+
+const std::vector<std::string>& StepReporter::finish() noexcept {
+  if (!thread_.joinable()) return lost_;
   inbox_.close();
   thread_.join();
+  if (dropped_ == 0) return lost_;
+  lost_.push_back(std::to_string(dropped_) +
+                  " steps are missing from the metrics and events: their drive did not keep up");
+  options_.log->log(LogLevel::kError, lost_.back());
+  return lost_;
 }
 
 void StepReporter::step(JobId job, const std::string& name, const StepMetrics& metrics) {
-  inbox_.push({job, name, metrics, epoch_seconds()});
+  if (inbox_.try_push({job, name, metrics, epoch_seconds()}) || dropped_++ > 0) return;
+  options_.log->log(LogLevel::kWarning, std::to_string(options_.most_waiting) +
+                                            " steps wait for the drive of the metrics and events: "
+                                            "further ones are dropped, training goes on");
 }
 
-void StepReporter::ended(JobId job) { inbox_.push({job, {}, {}, 0}); }
+// A job whose end is dropped keeps its file open until the run ends.
+void StepReporter::ended(JobId job) { inbox_.try_push({job, {}, {}, 0}); }
 
 void StepReporter::run() {
   while (auto entry = inbox_.pop()) {
     write(*entry);
     while (auto more = inbox_.try_pop()) write(*more);
     flush_events();
+  }
+  close_files();
+}
+
+// The system may tell only here that a write has failed.
+void StepReporter::close_files() {
+  try {
+    if (lines_) lines_->close();
+  } catch (const std::exception& error) {
+    give_up("metrics", error);
+  }
+  try {
+    for (auto& [job, file] : events_) file.close();
+  } catch (const std::exception& error) {
+    give_up("TensorBoard events", error);
   }
 }
 
@@ -121,6 +146,7 @@ void StepReporter::flush_events() {
 }
 
 void StepReporter::give_up(const std::string& what, const std::exception& error) {
+  lost_.push_back(what + " are incomplete: " + error.what());
   options_.log->log(LogLevel::kWarning,
                     what + " are not written any more, training goes on: " + error.what());
 }

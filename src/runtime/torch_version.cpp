@@ -17,8 +17,10 @@ std::string torch_version_in(std::string_view description) {
   return std::string(rest.substr(0, rest.find_first_not_of("0123456789.")));
 }
 
+std::string loaded_torch_version() { return torch_version_in(at::show_config()); }
+
 void check_torch_version() {
-  const std::string loaded = torch_version_in(at::show_config());
+  const std::string loaded = loaded_torch_version();
   if (loaded.empty() || loaded == TORCH_VERSION) return;
   throw SystemError("Hydra was built with LibTorch " TORCH_VERSION
                     ", and the libtorch_cpu that this program has loaded is " +

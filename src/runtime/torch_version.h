@@ -9,6 +9,9 @@ namespace hydra {
 /// where it names none.
 std::string torch_version_in(std::string_view description);
 
+/// Returns the version of the LibTorch that this process has loaded, or nothing.
+std::string loaded_torch_version();
+
 /// LibTorch's C++ interface changes between versions, so that another one than Hydra was built with
 /// would crash later, or give other bits. One that does not name its version passes.
 /// Errors: SystemError names both versions.

@@ -83,10 +83,10 @@ class RoundRobin final : public Policy {
   std::string_view name() const noexcept override { return "round-robin"; }
 
   std::optional<Decision> choose(const ScheduleView& view) const override {
-    const auto fewest = smallest(
-        view.jobs, [](const JobView& job) { return std::tuple(job.units_served, job.id); });
-    if (!fewest) return std::nullopt;
-    return Decision{*fewest, "fewest units so far"};
+    const auto longest = smallest(
+        view.jobs, [](const JobView& job) { return std::tuple(-job.units_waited, job.id); });
+    if (!longest) return std::nullopt;
+    return Decision{*longest, "its turn"};
   }
 };
 
@@ -112,13 +112,13 @@ class Priority final : public Policy {
     const auto lowest = std::min_element(
         view.jobs.begin(), view.jobs.end(),
         [](const JobView& a, const JobView& b) { return a.priority < b.priority; });
-    const auto least = smallest(view.jobs, [&](const JobView& job) {
-      // In units of the lowest priority's: the share that the job would have with one unit more.
+    const auto longest = smallest(view.jobs, [&](const JobView& job) {
       const std::int64_t level = std::min(job.priority - lowest->priority, kLevels);
-      return std::tuple(
-          std::ldexp(static_cast<double>(job.units_served + 1), -static_cast<int>(level)), job.id);
+      const double waited =
+          std::ldexp(static_cast<double>(job.units_waited + 1), static_cast<int>(level));
+      return std::tuple(-waited, -job.priority, job.id);
     });
-    return Decision{*least, "least served for its priority"};
+    return Decision{*longest, "waited longest for its priority"};
   }
 
  private:

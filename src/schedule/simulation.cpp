@@ -144,7 +144,10 @@ class Simulator {
       job.remaining = job.step_time * options.jobs[j].steps;
       job.settled.assign(options.jobs[j].shards.size(), 0);
       jobs_.push_back(std::move(job));
-      at(options.jobs[j].arrival, [this, j] { jobs_[j].arrived = true; });
+      at(options.jobs[j].arrival, [this, j] {
+        jobs_[j].arrived = true;
+        jobs_[j].last_turn = units_given_;
+      });
     }
     result_.devices.resize(options.devices.size());
     result_.job_ends.assign(options.jobs.size(), Nanoseconds(0));
@@ -160,6 +163,7 @@ class Simulator {
       }
       schedule();
     }
+    refuse_stuck_jobs();
     result_.makespan = now_;
     return std::move(result_);
   }
@@ -198,8 +202,39 @@ class Simulator {
     std::int64_t step = 0;
     std::size_t unit = 0;
     std::int64_t served = 0;
+    std::int64_t last_turn = 0;
     std::vector<std::int64_t> settled;  // updates done, per shard
   };
+
+  // Nothing will happen any more, so what has not been done never will be.
+  void refuse_stuck_jobs() const {
+    std::string stuck;
+    for (std::size_t j = 0; j < jobs_.size(); ++j) {
+      if (done(j)) continue;
+      stuck += (stuck.empty() ? "job " : "; job ") + std::to_string(j) + ", " +
+               std::to_string(jobs_[j].step) + " of " + std::to_string(options_.jobs[j].steps) +
+               " steps done, waits for " + wanted(j);
+    }
+    if (stuck.empty()) return;
+    throw InvalidArgument("the simulated sweep is stuck at " + std::to_string(seconds(now_)) +
+                          " s: " + stuck);
+  }
+
+  std::string wanted(std::size_t j) const {
+    const Job& job = jobs_[j];
+    const UnitOfStep& unit = job.units[job.unit];
+    const std::string next = std::string("its ") + (unit.backward ? "backward" : "forward") +
+                             " unit of shard " + std::to_string(unit.shard);
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      if (!devices_[d].next || devices_[d].next->job != j) continue;
+      return "device " + std::to_string(d) + " to start " + next;
+    }
+    for (std::size_t d = 0; d < devices_.size(); ++d) {
+      if (!claimable(j, d)) continue;
+      return "the policy \"" + std::string(options_.policy->name()) + "\" to choose " + next;
+    }
+    return "an update before " + next;
+  }
 
   void at(Nanoseconds time, std::function<void()> happen) {
     events_.push({time, next_event_++, std::move(happen)});
@@ -229,6 +264,7 @@ class Simulator {
     }
     if (job.last_device) view.last_device = DeviceId(static_cast<std::int64_t>(*job.last_device));
     view.units_served = job.served;
+    view.units_waited = units_given_ - job.last_turn;
     view.running = job.flying_on.has_value();
     return view;
   }
@@ -264,6 +300,11 @@ class Simulator {
     if (views.empty()) return;
     const auto decision = options_.policy->choose({DeviceId(static_cast<std::int64_t>(d)), views});
     if (!decision) return;
+    if (decision->job >= views.size()) {
+      throw InvalidArgument("the policy \"" + std::string(options_.policy->name()) +
+                            "\" chose job " + std::to_string(decision->job) + " of " +
+                            std::to_string(views.size()) + " that it was offered");
+    }
     const auto j = static_cast<std::size_t>(views[decision->job].id.value());
     jobs_[j].claimed = true;
     devices_[d].next = Claim{j, false, false, decision->reason};
@@ -337,6 +378,7 @@ class Simulator {
     job.last_device = d;
     job.remaining -= own;
     ++job.served;
+    job.last_turn = ++units_given_;
     const std::int64_t step = job.step;
     if (++job.unit == job.units.size()) {
       job.unit = 0;
@@ -377,6 +419,7 @@ class Simulator {
   std::vector<Nanoseconds> update_free_;
   std::priority_queue<Event> events_;
   std::int64_t next_event_ = 0;
+  std::int64_t units_given_ = 0;
   Nanoseconds now_{0};
   SimulationResult result_;
 };

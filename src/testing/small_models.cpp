@@ -114,6 +114,18 @@ class Fault final : public Layer {
   std::int64_t step_;
 };
 
+class Hook final : public Layer {
+ public:
+  explicit Hook(std::function<void(LayerContext&)> hook) : hook_(std::move(hook)) {}
+  Tensors forward(const Tensors& inputs, LayerContext& context) override {
+    if (context.training()) hook_(context);
+    return inputs;
+  }
+
+ private:
+  std::function<void(LayerContext&)> hook_;
+};
+
 class NanLoss final : public Layer {
  public:
   explicit NanLoss(std::int64_t step) : step_(step) {}
@@ -181,6 +193,11 @@ std::shared_ptr<Model> unused_branch_model() {
 
 std::shared_ptr<Model> throwing_model(std::int64_t step) {
   return with_middle_and_loss("throwing", "fault", layer<Fault>(step), layer<SquaredError>());
+}
+
+std::shared_ptr<Model> hooked_model(std::function<void(LayerContext& context)> hook) {
+  return with_middle_and_loss("hooked", "hook", layer<Hook>(std::move(hook)),
+                              layer<SquaredError>());
 }
 
 std::shared_ptr<Model> nan_model(std::int64_t step) {

@@ -186,11 +186,24 @@ TEST_F(SafetensorsWriterTest, AFailedWriteIsNamedAndTheOldFileStays) {
   EXPECT_EQ(names_in_folder(), std::vector<std::string>{"x.safetensors"});
 }
 
+TEST_F(SafetensorsWriterTest, ALinkStaysAndADeviceIsRefused) {
+  std::filesystem::create_symlink("target", path("link"));
+  {
+    SafetensorsWriter writer(path("link"), two());
+    fill(writer);
+    writer.commit();
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(path("link")));
+  EXPECT_TRUE(std::filesystem::is_regular_file(path("target")));
+  EXPECT_THROW(SafetensorsWriter("/dev/null", two()), SystemError);
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
 TEST_F(SafetensorsWriterTest, AFailedRenameLeavesNothing) {
-  std::filesystem::create_directories(path("x.safetensors/full"));
   {
     SafetensorsWriter writer(path("x.safetensors"), two());
     fill(writer);
+    std::filesystem::create_directories(path("x.safetensors/full"));
     EXPECT_THROW(writer.commit(), SystemError);
   }
   EXPECT_EQ(names_in_folder(), std::vector<std::string>{"x.safetensors"});

@@ -113,5 +113,18 @@ TEST(InboxTest, CarriesMoveOnlyMessages) {
   EXPECT_EQ(**inbox.pop(), 5);
 }
 
+TEST(InboxTest, TryPushRefusesWhatPushWouldWaitFor) {
+  Inbox<int> inbox(2);
+  EXPECT_TRUE(inbox.try_push(1));
+  EXPECT_TRUE(inbox.try_push(2));
+  EXPECT_FALSE(inbox.try_push(3));
+  EXPECT_EQ(inbox.pop(), 1);
+  EXPECT_TRUE(inbox.try_push(4));
+  inbox.close();
+  EXPECT_FALSE(inbox.try_push(5));
+  EXPECT_EQ(inbox.pop(), 2);
+  EXPECT_EQ(inbox.pop(), 4);
+}
+
 }  // namespace
 }  // namespace hydra

@@ -173,6 +173,27 @@ TEST(PackedWindowsTest, ImpossibleSizesAreRefused) {
   EXPECT_THROW(PackedWindows(counted(100), {.context = -5}), InvalidArgument);
 }
 
+TEST(PackedWindowsTest, SizesWhoseProductOverflowsAreRefused) {
+  const std::int64_t huge = std::int64_t{1} << 62;
+  EXPECT_THROW(PackedWindows(counted(100), {.batch_size = huge, .context = 4}), InvalidArgument);
+  EXPECT_THROW(PackedWindows(counted(100), {.batch_size = 4, .context = huge}), InvalidArgument);
+  EXPECT_THROW(PackedWindows(counted(100), {.batch_size = huge, .context = huge}), InvalidArgument);
+}
+
+TEST(PackedWindowsTest, TheTokensThatAreNotUsedAreCounted) {
+  const PackedWindows data(counted(kWindows * kContext + 1 + 3), {.context = kContext});
+  EXPECT_EQ(data.windows(), kWindows);
+  EXPECT_EQ(data.unused_tokens(), 3);
+}
+
+TEST(PackedWindowsTest, JobsInDifferentEpochsThatShareASourceShuffleEachEpochOnce) {
+  PackedWindows data = thirty_windows();
+  for (std::int64_t step = 0; step < kEpoch; ++step) {
+    for (std::int64_t job = 0; job < 4; ++job) data.batch(job * kEpoch + step);
+  }
+  EXPECT_EQ(data.shuffles(), 4);
+}
+
 TEST(PackedWindowsTest, NegativeStepsAreRefused) {
   PackedWindows data = thirty_windows();
   EXPECT_THROW(data.batch(-1), InvalidArgument);

@@ -49,9 +49,16 @@ class ReadTokensTest : public ::testing::Test {
 
   std::string path() const { return (folder_ / "text.txt").string(); }
 
-  std::vector<std::int32_t> written_and_read(const std::string& content) const {
+  std::vector<std::int32_t> written_and_read(const std::string& content,
+                                             TextEncoding encoding = TextEncoding::kUtf8) const {
     std::ofstream(path(), std::ios::binary) << content;
-    return read_tokens(path(), ByteTokenizer());
+    return read_tokens(path(), ByteTokenizer(), encoding);
+  }
+
+  /// The message of the error that reading a file of this content ends with.
+  std::string refusal_of(const std::string& content) const {
+    std::ofstream(path(), std::ios::binary) << content;
+    return read_error(path());
   }
 
   std::filesystem::path folder_;
@@ -90,13 +97,43 @@ TEST_F(ReadTokensTest, AFileOfOneByteIsOneToken) {
 TEST_F(ReadTokensTest, BytesThatAreNotUtf8AreKept) {
   // Zero bytes, lone continuation bytes and both kinds of line end among them.
   const std::string content = "\xff\xfe\r\n\x80" + every_byte() + "\xc3";
-  EXPECT_EQ(ByteTokenizer().decode(written_and_read(content)), content);
+  EXPECT_EQ(ByteTokenizer().decode(written_and_read(content, TextEncoding::kBytes)), content);
+  const std::string latin1 = "caf\xe9 \x80\xff";
+  EXPECT_EQ(ByteTokenizer().decode(written_and_read(latin1)), latin1);
+}
+
+TEST_F(ReadTokensTest, FilesThatAreKnownToBeNoTextAreRefusedByWhatTheyAre) {
+  using namespace std::string_literals;
+  const std::string pointer =
+      "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 132735\n";
+  expect_names(refusal_of(pointer), "git lfs pull");
+  expect_names(refusal_of("\xFF\xFEh\0i\0"s), "UTF-16");
+  expect_names(refusal_of("\xFE\xFF\0h\0i"s), "UTF-16");
+  expect_names(refusal_of("\xFF\xFE\0\0h\0\0\0"s), "UTF-32");
+  expect_names(refusal_of("h\0i\0"s), "0 at offset 1");
+  expect_names(refusal_of("PK\3\4..."), "zip");
+  expect_names(refusal_of("\x1f\x8b..."), "gzip");
+  expect_names(refusal_of("%PDF-1.7"), "PDF");
+  for (const std::string& content : {pointer, "h\0i\0"s}) {
+    EXPECT_EQ(ByteTokenizer().decode(written_and_read(content, TextEncoding::kBytes)), content);
+    expect_names(refusal_of(content), "\"bytes\"");
+  }
+}
+
+TEST_F(ReadTokensTest, AByteOrderMarkIsSkippedAndReported) {
+  std::ofstream(path(), std::ios::binary) << "\xEF\xBB\xBFtext";
+  const TextFile file = read_text(path());
+  EXPECT_EQ(file.text, "text");
+  EXPECT_TRUE(file.had_byte_order_mark);
+  EXPECT_FALSE(read_text(path(), TextEncoding::kBytes).had_byte_order_mark);
+  EXPECT_EQ(read_text(path(), TextEncoding::kBytes).text.size(), 7U);
+  expect_names(refusal_of("\xEF\xBB\xBF"), "nothing else");
 }
 
 TEST_F(ReadTokensTest, ALargeFileIsReadWhole) {
   std::string content;
   while (content.size() < 3'000'000) content += every_byte() + "x";
-  EXPECT_EQ(ByteTokenizer().decode(written_and_read(content)), content);
+  EXPECT_EQ(ByteTokenizer().decode(written_and_read(content, TextEncoding::kBytes)), content);
 }
 
 TEST_F(ReadTokensTest, AMissingFileIsNamed) {

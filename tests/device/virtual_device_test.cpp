@@ -290,5 +290,25 @@ TEST(ScopedCurrentDeviceTest, NestsAndBelongsToItsThread) {
   EXPECT_EQ(current_device(), nullptr);
 }
 
+TEST(VirtualDeviceTest, CopiesBesideATaskAreCountedAsHidden) {
+  VirtualDevice device({.memory = Bytes(1 << 20), .link_latency = std::chrono::milliseconds(20)});
+  std::byte host[64] = {};
+  DeviceBuffer buffer(device, Bytes(64));
+  device.upload().copy(buffer.data(), host, Bytes(64)).wait();  // alone
+  EXPECT_EQ(device.stats().upload_hidden, Nanoseconds(0));
+  std::promise<void> begun;
+  device.submit([&begun] {
+    begun.set_value();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  });
+  begun.get_future().wait();
+  device.upload().copy(buffer.data(), host, Bytes(64)).wait();
+  const DeviceStats stats = device.stats();
+  EXPECT_GE(stats.upload_hidden, std::chrono::milliseconds(10));
+  EXPECT_LE(stats.upload_hidden + std::chrono::milliseconds(15), stats.upload_busy);
+  EXPECT_EQ(stats.download_hidden, Nanoseconds(0));
+  buffer.release();
+}
+
 }  // namespace
 }  // namespace hydra

@@ -21,6 +21,7 @@ inline RuntimeOptions test_runtime(int devices, Bytes memory) {
     VirtualDeviceOptions device;
     device.name = "cpu" + std::to_string(i);
     device.memory = memory;
+    device.faults.watch_frees = true;
     options.devices.push_back(device);
   }
   options.host_memory = Bytes(std::int64_t{1} << 30);

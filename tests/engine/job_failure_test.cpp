@@ -162,6 +162,81 @@ TEST(JobFailureTest, InvalidOptionsAreRefusedByName) {
   EXPECT_THROW(runtime.submit(job), InvalidArgument);
 }
 
+at::Tensor weight_of(const Weights& weights, const std::string& name) {
+  for (const auto& [known, tensor] : weights) {
+    if (known == name) return tensor;
+  }
+  ADD_FAILURE() << "no weight is named " << name;
+  return at::zeros({1});
+}
+
+TEST(JobFailureTest, ATiedParametersInitialWeightIsTakenUnderAnyOfItsNames) {
+  JobOptions job = small_job("gpt2", 60, 2);
+  const at::Tensor tied =
+      weight_of(plain(small_job("gpt2", 61, 1)).weights, "embedding.wte.weight");
+  job.initial_weights = std::make_shared<const Weights>(Weights{{"embedding.wte.weight", tied}});
+  const auto expected = plain(job);
+  job.initial_weights = std::make_shared<const Weights>(Weights{{"head.weight", tied}});
+  Runtime runtime(test_runtime(1, budget()));
+  expect_plain_bits(runtime.submit(job), expected);
+  job.initial_weights = std::make_shared<const Weights>(
+      Weights{{"head.weight", tied}, {"embedding.wte.weight", tied.clone()}});
+  expect_plain_bits(runtime.submit(job), expected);
+  job.initial_weights = std::make_shared<const Weights>(
+      Weights{{"head.weight", tied}, {"embedding.wte.weight", at::zeros(tied.sizes())}});
+  EXPECT_THROW(runtime.submit(job), InvalidArgument);
+}
+
+TEST(JobFailureTest, InitialWeightsOfAnotherShapeOrTypeAreRefusedBeforeAnythingStarts) {
+  Runtime runtime(test_runtime(1, budget()));
+  JobOptions job = small_job("gpt2", 62, 1);
+  const at::Tensor right = weight_of(plain(job).weights, "embedding.wte.weight");
+  for (const at::Tensor& wrong : {right.flatten(), right.to(at::kDouble), at::Tensor()}) {
+    job.initial_weights = std::make_shared<const Weights>(Weights{{"embedding.wte.weight", wrong}});
+    EXPECT_THROW(runtime.submit(job), InvalidArgument);
+  }
+  EXPECT_TRUE(runtime.jobs().empty());
+}
+
+TEST(JobFailureTest, ParameterGroupsThatNameNothingOrHoldImpossibleNumbersAreRefused) {
+  Runtime runtime(test_runtime(1, budget()));
+  JobOptions job = small_job("gpt2", 63, 1);
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  for (const ParameterGroup& group : std::vector<ParameterGroup>{{.pattern = "blok*"},
+                                                                 {.pattern = ""},
+                                                                 {"*", -1.0, {}},
+                                                                 {"*", nan, {}},
+                                                                 {"*", 1.0, -0.1},
+                                                                 {"*", 1.0, nan}}) {
+    job.groups = {group};
+    EXPECT_THROW(runtime.submit(job), InvalidArgument) << group.pattern;
+  }
+  job.groups = {{.pattern = "head.weight", .learning_rate_scale = 0.5}, {.pattern = "*bias"}};
+  EXPECT_NO_THROW(runtime.submit(job).get());
+}
+
+TEST(JobFailureTest, GradientNormsThatNothingCouldBeClippedToAreRefusedAndInfinityIsNoClipping) {
+  Runtime runtime(test_runtime(1, budget()));
+  JobOptions job = small_job("gpt2", 64, 2);
+  const auto unclipped = plain(job);
+  for (const double norm : {0.0, -1.0, 1e-50, std::numeric_limits<double>::quiet_NaN()}) {
+    job.max_gradient_norm = norm;
+    EXPECT_THROW(runtime.submit(job), InvalidArgument) << norm;
+  }
+  job.max_gradient_norm = std::numeric_limits<double>::infinity();
+  expect_plain_bits(runtime.submit(job), unclipped);
+}
+
+TEST(JobFailureTest, AHugeNumberOfStepsIsPlannedWithoutOverflow) {
+  Runtime runtime(test_runtime(1, budget()));
+  const JobHandle job =
+      runtime.submit(small_job("mlp", 65, std::numeric_limits<std::int64_t>::max()));
+  while (job.metrics().size() < 3) std::this_thread::yield();
+  EXPECT_GT(job.status().time_left, Nanoseconds(0));
+  job.stop();
+  EXPECT_EQ(job.wait(), JobState::kStopped);
+}
+
 TEST(JobFailureTest, EveryFailingCopyGivesTheRightBitsOrOneTypedError) {
   const JobOptions job = small_job("mlp", 47, 2);
   const auto expected = plain(job);

@@ -1,5 +1,6 @@
 // The storage tier changes no bit, holds its budgets, and costs nothing while the host suffices.
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <map>
@@ -12,6 +13,7 @@
 #include "hydra/core/random.h"
 #include "hydra/io/faulty_block_io.h"
 #include "hydra/testing/owned_store.h"
+#include "kept_trace.h"
 
 namespace hydra {
 namespace {
@@ -360,9 +362,9 @@ class BreakableIo final : public BlockIo {
     }
     inner_->submit(operations);
   }
-  void wait(std::vector<BlockDone>& done) override {
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override {
     const std::size_t before = done.size();
-    inner_->wait(done);
+    inner_->wait(done, most);
     for (std::size_t i = before; i < done.size(); ++i) {
       if (failing_.erase(done[i].tag) > 0) done[i].result = -EIO;
     }
@@ -414,6 +416,58 @@ TEST(StorageTest, WeightsThatCannotBeWrittenAreLostAndOthersGoOn) {
   expect_plain_bits(handles[0], each.expected);
   handles.clear();
   wait_for_balance(runtime);
+}
+
+TEST(StorageTest, ADriveThatIsRetiredEndsItsJobsWithTypedErrorsAndHangsNobody) {
+  const Case& each = case_of("mlp", false);
+  for (std::int64_t n = 0; n < 150; n += long_run() ? 1 : 30) {
+    SCOPED_TRACE(n);
+    RuntimeOptions options = with_storage(test_runtime(1, each.device), each.cache);
+    plant(options, {.kind = BlockFaults::Kind::kBroken, .first = n});
+    Runtime runtime(std::move(options));
+    int failed = 0;
+    {
+      const std::vector<JobHandle> handles{runtime.submit(each.job), runtime.submit(each.job)};
+      for (const JobHandle& handle : handles) {
+        if (has_bits(handle, each.expected)) continue;
+        ++failed;
+        if (handle.status().state != JobState::kFailed) continue;  // its weights cannot be read
+        EXPECT_NE(handle.status().reason.find("retired"), std::string::npos);
+      }
+    }
+    EXPECT_GE(failed, 1);
+    wait_for_balance(runtime);
+  }
+}
+
+TEST(StorageTest, TheTraceAndTheSummaryShowTheCacheTheDrivesAndTheirQueues) {
+  const Case& each = case_of("mlp", false);
+  const auto trace = std::make_shared<KeptTrace>();
+  RuntimeOptions options = with_storage(test_runtime(1, each.device), each.cache);
+  options.storage.drives = {{"first", Bytes(32 << 20)}, {"second", Bytes(32 << 20)}};
+  options.trace = trace;
+  RunSummary summary;
+  {
+    Runtime runtime(std::move(options));
+    expect_plain_bits(runtime.submit(each.job), each.expected);
+    summary = runtime.summary();
+  }
+  std::map<std::string, double> largest;
+  for (const char* category : {"memory", "io"}) {
+    for (const TraceEvent& counter : trace->of(TraceEvent::Kind::kCounter, category)) {
+      largest[counter.name] = std::max(largest[counter.name], counter.value);
+    }
+  }
+  EXPECT_GT(largest.at("host cache memory"), 0);
+  EXPECT_LE(largest.at("host cache memory"), static_cast<double>(each.cache.count()));
+  EXPECT_EQ(largest.at("storage memory"), static_cast<double>(each.drives.count()));
+  EXPECT_TRUE(largest.contains("drive 0 queue") && largest.contains("drive 1 queue"));
+  ASSERT_EQ(summary.drives.size(), 2U);
+  EXPECT_EQ(summary.drives[1].directory, "second");
+  EXPECT_GT(summary.drives[0].written + summary.drives[1].written, Bytes(0));
+  EXPECT_GT(summary.drives[0].write_depth + summary.drives[1].write_depth, 0);
+  ASSERT_TRUE(summary.links[0].hidden_seconds);
+  EXPECT_LE(*summary.links[0].hidden_seconds, summary.links[0].seconds);
 }
 
 // One fault at every n-th transfer: the right bits, or a typed error; never a hang or a leak.

@@ -94,7 +94,7 @@ TEST(ExtentStoreTest, LargeExtentsLieOnAllDrives) {
       count += static_cast<int>(list.size());
       inner->submit(list);
     }
-    void wait(std::vector<BlockDone>& done) override { inner->wait(done); }
+    void wait(std::vector<BlockDone>& done, Nanoseconds most) override { inner->wait(done, most); }
     void wake() noexcept override { inner->wake(); }
     std::unique_ptr<BlockIo> inner;
     int& count;
@@ -122,9 +122,9 @@ class ZeroDrive final : public BlockIo {
       done_.push_back({operation.tag, operation.bytes});
     }
   }
-  void wait(std::vector<BlockDone>& done) override {
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override {
     std::unique_lock lock(mutex_);
-    woken_.wait(lock, [&] { return wake_ || !done_.empty(); });
+    woken_.wait_for(lock, most, [&] { return wake_ || !done_.empty(); });
     wake_ = false;
     done.insert(done.end(), done_.begin(), done_.end());
     done_.clear();
@@ -202,6 +202,34 @@ TEST(ExtentStoreTest, AnExtentBeyondTwoGibibytesIsMovedWholeBesideAThousandSmall
   requests.clear();
   for (const auto extent : small) requests.push_back(store->read(extent, memory.data(), 0));
   for (const auto request : requests) store.get(request);
+}
+
+TEST(ExtentStoreTest, EachDriveSaysWhatItMovedAndHowDeepItsQueueWas) {
+  OwnedStore store({.drives = {{"first", Bytes(8 << 20)}, {"second", Bytes(8 << 20)}},
+                    .kind = BlockIoKind::kMemory,
+                    .depth = 4,
+                    .block = Bytes(4096),
+                    .wrap = [](std::unique_ptr<BlockIo> io) {
+                      return make_faulty_block_io(std::move(io), {.disorder_seed = 1});
+                    }});
+  const AlignedBytes bytes(1 << 20, 1);
+  const auto extent = store->allocate(Bytes(1 << 20), "part");
+  store.get(store->write(*extent, bytes.data(), 0));
+  store.get(store->read(*extent, bytes.data(), 0));
+  const auto drives = store->drive_stats();
+  ASSERT_EQ(drives.size(), 2U);
+  EXPECT_EQ(drives[0].directory, "first");
+  EXPECT_EQ(drives[1].directory, "second");
+  EXPECT_EQ(drives[0].read.bytes + drives[1].read.bytes, Bytes(1 << 20));
+  for (const DriveStats& drive : drives) {
+    EXPECT_EQ(drive.read.bytes, drive.written.bytes);
+    EXPECT_GT(drive.read.bytes, Bytes(0));
+    EXPECT_GT(drive.read.mean_depth, 1);
+    EXPECT_LE(drive.read.mean_depth, 4);
+    EXPECT_EQ(drive.in_flight, 0);
+    EXPECT_EQ(drive.both, Nanoseconds(0));  // one after the other
+    EXPECT_EQ(drive.busy(), drive.read.busy + drive.written.busy);
+  }
 }
 
 TEST(ExtentStoreTest, OptionsOutOfRangeAreRefusedWithTheirNumbers) {

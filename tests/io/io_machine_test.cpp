@@ -14,23 +14,20 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstddef>
 #include <fstream>
 
 #include "hydra/core/error.h"
 #include "hydra/io/spill_file.h"
+#include "hydra/testing/in_child.h"
 #include "hydra/testing/owned_store.h"
+#include "kept_log.h"
 
 namespace hydra {
 namespace testing {
 namespace {
-
-class KeptLog final : public LogSink {
- public:
-  void log(LogLevel, std::string_view message) noexcept override { lines.emplace_back(message); }
-  std::vector<std::string> lines;
-};
 
 std::string refusal(const std::string& directory, Bytes size) {
   NullLogSink log;
@@ -40,17 +37,6 @@ std::string refusal(const std::string& directory, Bytes size) {
     return error.what();
   }
   return "";
-}
-
-/// Runs `body` in a child and returns its exit status: what it changes of the process is gone then.
-/// 77 means that the machine does not allow the set-up.
-template <typename Body>
-int in_child(Body body) {
-  const pid_t child = fork();
-  if (child == 0) _exit(body());
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
 }
 
 /// Writes and reads one extent; 0 when the bytes came back.
@@ -75,11 +61,83 @@ TEST(SpillFileTest, ItsSpaceIsReservedAndItHasNoName) {
   EXPECT_GE(state.st_blocks * 512, 1 << 20);
 }
 
-TEST(SpillFileTest, AMissingDirectoryIsRefusedByName) {
+TEST(SpillFileTest, AMissingDirectoryIsMadeWithOneNotice) {
   const TemporaryDirectory directory;
-  const std::string missing = directory.path() + "/none";
-  EXPECT_NE(refusal(missing, Bytes(4096)).find(missing), std::string::npos);
-  EXPECT_NE(refusal(missing, Bytes(4096)).find("make the directory"), std::string::npos);
+  for (const char* spelling : {"/new", "/other/", "/third/."}) {
+    KeptLog log;
+    const SpillFile file(directory.path() + spelling, Bytes(4096), log);
+    EXPECT_TRUE(std::filesystem::is_directory(directory.path() + spelling)) << spelling;
+    EXPECT_EQ(log.lines_with("made the storage directory").size(), 1U);
+    KeptLog again;
+    const SpillFile second(directory.path() + spelling, Bytes(4096), again);
+    EXPECT_TRUE(again.lines_with("made the storage directory").empty());
+  }
+}
+
+TEST(SpillFileTest, ParentsAreNotMadeAndTheMissingOneIsNamed) {
+  const TemporaryDirectory directory;
+  const std::string parent = directory.path() + "/none";
+  for (const char* spelling : {"/spill", "/spill/", "/spill//"}) {
+    const std::string message = refusal(parent + spelling, Bytes(4096));
+    EXPECT_NE(message.find("its parent " + parent + " is not there"), std::string::npos) << message;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  EXPECT_NE(refusal("", Bytes(4096)).find("names no directory"), std::string::npos);
+}
+
+TEST(SpillFileTest, ALinkToNowhereIsRefused) {
+  const TemporaryDirectory directory;
+  std::filesystem::create_symlink(directory.path() + "/gone", directory.path() + "/link");
+  EXPECT_NE(refusal(directory.path() + "/link", Bytes(4096)).find("make the directory"),
+            std::string::npos);
+}
+
+// Has a system call fail in this process from now on.
+bool forbid(int call, int error) {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(error)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{sizeof program / sizeof program[0], program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(SpillFileTest, WithoutFallocateTheSpaceIsWrittenOnceWithOneNotice) {
+  const TemporaryDirectory directory;
+  for (const int error : {EOPNOTSUPP, ENOSYS}) {
+    const int status = in_child([&] {
+      if (!forbid(__NR_fallocate, error)) return 77;
+      KeptLog log;
+      const Bytes size((5 << 20) + 4096);
+      const SpillFile file(directory.path(), size, log);
+      struct stat state {};
+      if (fstat(file.descriptor(), &state) != 0) return 1;
+      if (state.st_size != size.count() || state.st_blocks * 512 < size.count()) return 2;
+      if (log.lines_with("has no fallocate").size() != 1) return 3;
+      return try_store({.drives = {{directory.path(), Bytes(4 << 20)}}});
+    });
+    if (status == 77) GTEST_SKIP() << "cannot install a seccomp filter here";
+    EXPECT_EQ(status, 0);
+  }
+}
+
+TEST(SpillFileTest, WithoutFallocateAFullDriveIsStillRefusedWithItsNumbers) {
+  const TemporaryDirectory directory;
+  const int status = in_child([&] {
+    if (unshare(geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWUSER | CLONE_NEWNS) != 0) return 77;
+    mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (mount("tmpfs", directory.path().c_str(), "tmpfs", 0, "size=4m") != 0) return 77;
+    if (!forbid(__NR_fallocate, EOPNOTSUPP)) return 77;
+    const std::string message = refusal(directory.path(), Bytes(64 << 20));
+    const bool numbers = message.find("64.00 MiB") != std::string::npos &&
+                         message.find("4.00 MiB are free") != std::string::npos;
+    return numbers && refusal(directory.path(), Bytes(4 << 20)).empty() ? 0 : 1;
+  });
+  if (status == 77) GTEST_SKIP() << "cannot mount a small file system here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(SpillFileTest, AFileInPlaceOfADirectoryIsRefused) {
@@ -179,7 +237,7 @@ TEST(ExtentStoreMachineTest, AFileSystemWithoutDirectIoWorks) {
   if (!std::filesystem::is_directory("/dev/shm")) GTEST_SKIP() << "there is no /dev/shm here";
   KeptLog log;
   EXPECT_EQ(try_store({.drives = {{"/dev/shm", Bytes(4 << 20)}}, .log = &log}), 0);
-  EXPECT_LE(log.lines.size(), 2U);  // one for O_DIRECT, one for io_uring, where they are refused
+  EXPECT_LE(log.lines().size(), 2U);  // one for O_DIRECT, one for io_uring, where they are refused
 }
 
 TEST(ExtentStoreMachineTest, ALowLimitOfLockedMemoryIsNoObstacle) {
@@ -192,33 +250,16 @@ TEST(ExtentStoreMachineTest, ALowLimitOfLockedMemoryIsNoObstacle) {
             0);
 }
 
-// Denies io_uring_setup as Docker's default profile does.
-bool forbid_uring() {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{sizeof program / sizeof program[0], program};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
-
 TEST(ExtentStoreMachineTest, WhereUringIsForbiddenThreadsTakeOverWithOneNotice) {
   const TemporaryDirectory directory;
   const int status = in_child([&] {
-    if (!forbid_uring()) return 77;
+    if (!forbid(__NR_io_uring_setup, EPERM)) return 77;  // as Docker does
     KeptLog log;
     ExtentStoreOptions options{.drives = {{directory.path(), Bytes(4 << 20)}}, .log = &log};
     {
       OwnedStore store(options);
       if (store->backend() != "threads") return 2;
-      int notices = 0;
-      for (const std::string& line : log.lines) {
-        notices += line.find("io_uring is refused") != std::string::npos ? 1 : 0;
-      }
-      if (notices != 1) return 3;
+      if (log.lines_with("io_uring is refused").size() != 1) return 3;
     }
     options.kind = BlockIoKind::kUring;
     try {

@@ -91,7 +91,7 @@ TEST(HostArenaTest, WhateverTheBudgetGrantsTheArenaCanHold) {
 
 TEST(HostArenaTest, AFullArenaSaysWhatIsInUseAndKeepsNothing) {
   TierBudget budget("host", Bytes(std::int64_t{1} << 30));
-  HostArena arena(Bytes(0));  // holds its room for rounding alone
+  HostArena arena(Bytes(60 << 20));
   const HostBuffer most = arena.allocate(*budget.try_reserve(Bytes(60 << 20)));
   try {
     arena.allocate(*budget.try_reserve(Bytes(5 << 20)));
@@ -102,6 +102,44 @@ TEST(HostArenaTest, AFullArenaSaysWhatIsInUseAndKeepsNothing) {
     EXPECT_NE(message.find("60.00 MiB"), std::string::npos) << message;
   }
   EXPECT_EQ(budget.reserved(), Bytes(60 << 20));
+}
+
+TEST(HostArenaTest, WarmPagesGoBeforeTheBudgetIsPassed) {
+  TierBudget budget("host", Bytes(64 << 20));
+  HostArena arena(budget.capacity());
+  const auto turn = [&](Bytes size) {
+    std::vector<HostBuffer> held;
+    while (auto granted = budget.try_reserve(size)) {
+      held.push_back(arena.allocate(std::move(*granted)));
+      std::memset(held.back().data(), 1, size.size());
+      EXPECT_LE(arena.held(), budget.capacity());
+    }
+    while (!held.empty()) {
+      held.pop_back();
+      EXPECT_LE(arena.held(), budget.capacity());
+    }
+  };
+  for (const std::int64_t size : {64 << 20, 4 << 20, 20 << 10, 12 << 20, 1 << 20, 60 << 20}) {
+    turn(Bytes(size));
+  }
+  EXPECT_EQ(arena.held(), budget.capacity());  // all of it warm
+}
+
+TEST(HostArenaTest, OnlyTheEndsOfLastPagesPassTheBudgetAndTheyGoWithTheirBuffers) {
+  constexpr std::int64_t kPage = 4096;
+  TierBudget budget("host", Bytes(100 * kPage));
+  HostArena arena(budget.capacity());
+  std::vector<HostBuffer> held;
+  for (int i = 0; i < 50; ++i) {  // a byte into the third page
+    held.push_back(arena.allocate(*budget.try_reserve(Bytes(2 * kPage - 1))));
+    held.push_back(arena.allocate(*budget.try_reserve(Bytes(1))));
+  }
+  EXPECT_EQ(budget.available(), Bytes(0));
+  EXPECT_EQ(arena.held(), Bytes(150 * kPage));
+  for (int i = 0; i < 50; ++i) held.pop_back();
+  EXPECT_EQ(arena.held(), Bytes(100 * kPage));
+  held.clear();
+  EXPECT_EQ(arena.held(), Bytes(100 * kPage));
 }
 
 TEST(HostArenaTest, ThreadsThatAllocateAndReleaseKeepTheirContentAndBalanceToZero) {

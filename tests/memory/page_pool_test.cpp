@@ -1,14 +1,25 @@
 #include "hydra/memory/page_pool.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 
+#include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "hydra/core/error.h"
 #include "hydra/core/random.h"
+#include "hydra/testing/in_child.h"
 #include "hydra/testing/sweep.h"
 
 namespace hydra {
@@ -290,6 +301,167 @@ TEST(PagePoolTest, ThreadsNeverShareAPageNorExceedTheCapacity) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(pool.stats().used, Bytes(0));
+}
+
+// What stays mapped beside a hole that trimming left, and what is mapped into the hole later, are
+// two mappings, though they touch. Kernels before 6.17 move pages of one at a time and unmap the
+// destination before they refuse more.
+TEST(PagePoolTest, PagesBesideAHoleThatWasFilledAgainAreStitched) {
+  constexpr std::int64_t kPiece = 1 << 20;
+  PagePool pool(Bytes(256 << 20));
+  int met = 0;
+  for (int round = 0; round < 3; ++round) {
+    pool.free(pool.allocate(Bytes(2 * kPiece)), Bytes(2 * kPiece));
+    std::byte* front = pool.allocate(Bytes(kPiece));
+    std::byte* back = pool.allocate(Bytes(kPiece));
+    ASSERT_EQ(front + kPiece, back);
+    number_pages(back, kPiece, 1000);
+    // So that the kernel does not join it with its new neighbour, as it does not where the large
+    // mapping is of huge pages.
+    madvise(back, kPiece, MADV_DONTDUMP);
+    pool.free(front, Bytes(kPiece));
+    pool.trim();
+    constexpr std::int64_t kSmall = 64 << 10;
+    std::vector<std::byte*> small;  // until one touches what stayed
+    while (small.size() < 2000 && (small.empty() || small.back() + kSmall != back)) {
+      small.push_back(pool.allocate(Bytes(kSmall)));
+    }
+    met += small.back() + kSmall == back ? 1 : 0;
+    ASSERT_TRUE(pages_are_numbered(back, kPiece, 1000));
+    std::int64_t held = kPiece;
+    for (std::byte* each : small) {
+      number_pages(each, kSmall, 5000);
+      pool.free(each, Bytes(kSmall));
+      held += kSmall;
+    }
+    pool.free(back, Bytes(kPiece));
+    const PagePool::Stats before = pool.stats();
+    std::byte* all = pool.allocate(Bytes(held + kPage));  // more than any one free range
+    number_pages(all, held + kPage, 0);
+    EXPECT_TRUE(pages_are_numbered(all, held + kPage, 0));
+    EXPECT_EQ(pool.stats().fresh_pages - before.fresh_pages, 1);
+    EXPECT_EQ(pool.stats().moved_pieces - before.moved_pieces,
+              static_cast<std::int64_t>(small.size()) + 1);
+    pool.free(all, Bytes(held + kPage));
+    EXPECT_EQ(pool.stats().used, Bytes(0));
+    pool.trim();
+  }
+  if (met == 0) GTEST_SKIP() << "the kernel never fills such a hole here";
+}
+
+TEST(PagePoolTest, PinnedPagesAreNeverMoved) {
+  constexpr std::int64_t kPiece = 256 << 10;
+  PagePool pool(Bytes(16 * kPiece), {.pinned = true});
+  std::vector<std::byte*> pieces;
+  for (int i = 0; i < 16; ++i) pieces.push_back(pool.allocate(Bytes(kPiece)));
+  for (std::size_t i = 0; i < 16; i += 2) pool.free(pieces[i], Bytes(kPiece));
+  std::byte* large = pool.allocate(Bytes(8 * kPiece));
+  ASSERT_NE(large, nullptr);
+  number_pages(large, 8 * kPiece, 0);
+  EXPECT_EQ(pool.stats().stitched_ranges, 0);
+  EXPECT_EQ(pool.stats().fresh_pages, 24 * kPiece / kPage);
+  EXPECT_EQ(pool.stats().used + pool.stats().free_warm, Bytes(16 * kPiece));
+  pool.free(large, Bytes(8 * kPiece));
+  EXPECT_EQ(pool.allocate(Bytes(8 * kPiece)), large);
+}
+
+TEST(PagePoolTest, FreePagesAreHeldAsFarAsIsAllowedBesideWhatIsUsed) {
+  PagePool pool(Bytes(100 * kPage), {.most_held = Bytes(10 * kPage)});
+  std::byte* a = pool.allocate(Bytes(8 * kPage));
+  std::byte* b = pool.allocate(Bytes(8 * kPage));
+  EXPECT_EQ(pool.stats().used, Bytes(16 * kPage));
+  pool.free(a, Bytes(8 * kPage));
+  EXPECT_EQ(pool.stats().free_warm, Bytes(2 * kPage));
+  std::byte* c = pool.allocate(Bytes(4 * kPage));
+  EXPECT_EQ(pool.stats().free_warm, Bytes(0));
+  pool.free(b, Bytes(8 * kPage));
+  EXPECT_EQ(pool.stats().free_warm, Bytes(6 * kPage));
+  pool.free(c, Bytes(4 * kPage));
+  EXPECT_EQ(pool.stats().free_warm, Bytes(10 * kPage));
+}
+
+/// Has every later mremap of this process fail with ENOMEM.
+bool forbid_moving() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_mremap, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{sizeof program / sizeof program[0], program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST(PagePoolTest, WherePagesCannotBeMovedFreshOnesServeAndTheCapacityHolds) {
+  const int status = testing::in_child([] {
+    constexpr std::int64_t kPiece = 256 << 10;
+    PagePool pool(Bytes(8 * kPiece));
+    std::vector<std::byte*> pieces;
+    for (int i = 0; i < 8; ++i) pieces.push_back(pool.allocate(Bytes(kPiece)));
+    for (std::size_t i = 1; i < 8; i += 2) number_pages(pieces[i], kPiece, 1000);
+    for (std::size_t i = 0; i < 8; i += 2) pool.free(pieces[i], Bytes(kPiece));
+    if (!forbid_moving()) return 77;
+    std::byte* large = pool.allocate(Bytes(4 * kPiece));
+    if (large == nullptr) return 1;
+    number_pages(large, 4 * kPiece, 0);
+    for (std::size_t i = 1; i < 8; i += 2) {
+      if (!pages_are_numbered(pieces[i], kPiece, 1000)) return 2;
+    }
+    const PagePool::Stats stats = pool.stats();
+    if (stats.used != stats.capacity || stats.free_warm != Bytes(0)) return 3;
+    return stats.stitched_ranges == 0 ? 0 : 4;
+  });
+  if (status == 77) GTEST_SKIP() << "cannot install a seccomp filter here";
+  EXPECT_EQ(status, 0);
+}
+
+/// Bytes of this process that may be written, as RLIMIT_DATA counts them.
+std::int64_t data_bytes() {
+  std::ifstream file("/proc/self/status");
+  std::string word;
+  std::int64_t kib = 0;
+  while (file >> word) {
+    if (word == "VmData:") file >> kib;
+  }
+  return kib << 10;
+}
+
+TEST(PagePoolTest, ARefusalInTheMiddleOfStitchingGivesEverythingBack) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory is counted by the limit";
+#endif
+  const int status = testing::in_child([] {
+    constexpr std::int64_t kPiece = 4 << 20;
+    PagePool pool(Bytes(64 * kPiece));
+    std::vector<std::byte*> pieces;
+    for (int i = 0; i < 8; ++i) pieces.push_back(pool.allocate(Bytes(kPiece)));
+    for (std::size_t i = 0; i < 8; i += 2) pool.free(pieces[i], Bytes(kPiece));
+    const auto limit = static_cast<rlim_t>(data_bytes() + (2 << 20));
+    const rlimit few{limit, RLIM_INFINITY};
+    if (setrlimit(RLIMIT_DATA, &few) != 0) return 77;
+    try {
+      pool.allocate(Bytes(32 * kPiece));  // four pieces can be moved, 28 fresh ones are too many
+      return 1;
+    } catch (const SystemError&) {
+    }
+    const rlimit all{RLIM_INFINITY, RLIM_INFINITY};
+    setrlimit(RLIMIT_DATA, &all);
+    if (pool.stats().used != Bytes(4 * kPiece)) return 2;
+    if (pool.stats().free_warm > Bytes(4 * kPiece)) return 3;
+    for (std::size_t i = 1; i < 8; i += 2) pool.free(pieces[i], Bytes(kPiece));
+    const std::int64_t before = pool.stats().free_warm.count();
+    std::byte* data = pool.allocate(Bytes(before));
+    number_pages(data, before, 0);
+    if (!pages_are_numbered(data, before, 0)) return 4;
+    pool.free(data, Bytes(before));
+    pool.trim();
+    if (data_bytes() > static_cast<std::int64_t>(limit) - 8 * kPiece + (1 << 20))
+      return 5;  // a leak
+    return pool.stats().used == Bytes(0) && pool.stats().free_warm == Bytes(0) ? 0 : 6;
+  });
+  if (status == 77) GTEST_SKIP() << "cannot set the limit here";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -3,11 +3,16 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -249,6 +254,98 @@ TEST(MetricsFileTest, NothingFollowsACloseButAnotherOne) {
   file.close();
   file.close();
   EXPECT_THROW(file.append(example()), InternalError);
+}
+
+StepLine numbered(const std::string& job, std::int64_t step) {
+  StepLine line = example();
+  line.job = job;
+  line.step = step;
+  return line;
+}
+
+TEST(MetricsFileTest, TwoProcessesThatAppendToOneFileLoseNoLine) {
+  TemporaryFolder folder;
+  const std::string path = folder.path("m");
+  constexpr std::int64_t kLines = 3000;
+  const auto write = [&](const std::string& job) {
+    MetricsFile file(path);
+    for (std::int64_t step = 0; step < kLines; ++step) file.append(numbered(job, step));
+  };
+  std::vector<pid_t> children;
+  for (const std::string& job : {std::string("a"), std::string(200, 'b')}) {
+    const pid_t child = fork();
+    if (child == 0) {
+      write(job);
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  std::map<std::string, std::int64_t> next;
+  std::int64_t at = 0;
+  for (const std::string& line : lines(contents(path))) {
+    const Json object = Json::parse(line);
+    ASSERT_EQ(object["step"], next[object["job"].get<std::string>()]++);
+    const auto begin = at + static_cast<std::int64_t>(line.find('{'));
+    const auto end = at + static_cast<std::int64_t>(line.rfind('}'));
+    ASSERT_EQ(begin / 4096, end / 4096) << "it crosses a page";
+    at += static_cast<std::int64_t>(line.size()) + 1;
+  }
+  EXPECT_EQ(next["a"], kLines);
+  EXPECT_EQ(next[std::string(200, 'b')], kLines);
+}
+
+TEST(MetricsFileTest, TakingALineBackLeavesTheLinesOfOthers) {
+  TemporaryFolder folder;
+  const std::string path = folder.path("m");
+  MetricsFile mine(path);
+  mine.append(numbered("mine", 0));
+  MetricsFile other(path);
+  for (std::int64_t step = 0; step < 20; ++step) other.append(numbered("other", step));
+  const std::string before = contents(path);
+  {
+    const FileSizeLimit limit(before.size() + 10);  // room for the beginning of a line
+    EXPECT_THROW(mine.append(numbered("mine", 1)), SystemError);
+  }
+  EXPECT_EQ(contents(path), before);
+  mine.append(numbered("mine", 2));
+  EXPECT_EQ(lines(contents(path)).size(), 22U);
+}
+
+TEST(MetricsFileTest, APipeThatNobodyReadsIsAnErrorAfterTheGivenTime) {
+  TemporaryFolder folder;
+  const std::string path = folder.path("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  MetricsFile file(path, std::chrono::milliseconds(50));
+  const std::string message = message_of<SystemError>([&] {
+    for (std::int64_t step = 0; step < 100000; ++step) file.append(numbered("job", step));
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr(path), HasSubstr("nobody reads it")));
+}
+
+TEST(MetricsFileTest, APipeThatIsReadSlowlyGetsEveryLine) {
+  TemporaryFolder folder;
+  const std::string path = folder.path("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  MetricsFile file(path);
+  std::size_t found = 0;
+  std::thread reader([&] {
+    const int pipe = open(path.c_str(), O_RDONLY);
+    char bytes[1 << 12];
+    while (found < 2000) {
+      const ssize_t got = read(pipe, bytes, sizeof bytes);
+      found += static_cast<std::size_t>(std::count(bytes, bytes + got, '\n'));
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+    ::close(pipe);
+  });
+  for (std::int64_t step = 0; step < 2000; ++step) file.append(numbered("job", step));
+  reader.join();
+  EXPECT_EQ(found, 2000U);
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ RunSummary example() {
   summary.devices = {{"cpu0", Bytes(64 << 20), Bytes(48 << 20), 0.755, 1.0, 0.5, 0.25, 1.3125}};
   summary.host_budget = Bytes(std::int64_t{1} << 30);
   summary.host_peak = Bytes(100);
-  summary.links = {{"host to cpu0", Bytes(3 << 20), 1.5}, {"cpu0 to host", Bytes(1 << 20), 0.25}};
+  summary.links = {{"host to cpu0", Bytes(3 << 20), 1.5, 0.75},
+                   {"cpu0 to host", Bytes(1 << 20), 0.25, 0.25}};
   return summary;
 }
 
@@ -63,8 +64,9 @@ std::vector<std::string> lines(const std::string& text) {
 // Exactly the keys that docs/formats/summary.md lists.
 TEST(RunSummaryTest, TheJsonHasTheDocumentedKeys) {
   const Json json = Json::parse(to_json(example()));
-  EXPECT_THAT(keys(json),
-              ElementsAre("wall_seconds", "jobs", "devices", "host", "links", "bottleneck"));
+  EXPECT_THAT(keys(json), ElementsAre("identity", "wall_seconds", "jobs", "devices", "host",
+                                      "links", "bottleneck", "lost_outputs"));
+  EXPECT_THAT(keys(json["identity"]), ElementsAre("threads_per_device", "torch", "cpu_kernels"));
   EXPECT_THAT(keys(json["jobs"][0]),
               ElementsAre("name", "state", "reason", "losses", "learning_rates",
                           "tokens_per_second", "seconds", "parameters_sha256"));
@@ -74,7 +76,8 @@ TEST(RunSummaryTest, TheJsonHasTheDocumentedKeys) {
                   "unit_wait_seconds", "supply_wait_seconds", "idle_seconds"));
   EXPECT_THAT(keys(json["host"]), ElementsAre("budget_bytes", "peak_bytes"));
   EXPECT_FALSE(json.contains("storage"));
-  EXPECT_THAT(keys(json["links"][0]), ElementsAre("name", "bytes", "seconds"));
+  EXPECT_FALSE(json.contains("drives"));
+  EXPECT_THAT(keys(json["links"][0]), ElementsAre("name", "bytes", "seconds", "hidden_seconds"));
 }
 
 TEST(RunSummaryTest, TheJsonGivesEveryValueBack) {
@@ -118,6 +121,26 @@ TEST(RunSummaryTest, AStorageTierHasBudgetsAndPeaksInJsonAndTable) {
   const std::string table = to_table(summary);
   EXPECT_NE(table.find("host cache   2.00 MiB   1.00 MiB\n"), std::string::npos) << table;
   EXPECT_NE(table.find("storage      8.00 MiB   3.00 MiB\n"), std::string::npos) << table;
+}
+
+TEST(RunSummaryTest, DrivesHaveTheirDepthAndDirectionsInJsonAndTableAndBottleneck) {
+  RunSummary summary = example();
+  summary.storage_budget = Bytes(8 << 20);
+  summary.links.push_back({"storage to host", Bytes(5 << 20), 11});
+  summary.devices[0] = {"cpu0", Bytes(64 << 20), Bytes(48 << 20), 0.5, 6.25, 0, 0, 0};
+  summary.drives = {{"/mnt/a", Bytes(5 << 20), Bytes(2 << 20), 10, 2, 1, 12.25, 3.5}};
+  const Json json = Json::parse(to_json(summary));
+  EXPECT_EQ(json["drives"], Json::parse(R"([{"directory": "/mnt/a", "read_bytes": 5242880,
+      "written_bytes": 2097152, "read_seconds": 10.0, "write_seconds": 2.0, "both_seconds": 1.0,
+      "read_depth": 12.25, "write_depth": 3.5}])"));
+  EXPECT_FALSE(json["links"][2].contains("hidden_seconds"));
+  const std::string table = to_table(summary);
+  EXPECT_NE(table.find("drive       read  seconds  depth   written  seconds  depth  both ways\n"
+                       "/mnt/a  5.00 MiB    10.00   12.2  2.00 MiB     2.00    3.5       1.00\n"),
+            std::string::npos)
+      << table;
+  EXPECT_NE(table.find("bottleneck: storage: the drive of /mnt/a was busy 88 %"), std::string::npos)
+      << table;
 }
 
 TEST(RunSummaryTest, ALossThatIsNotFiniteIsNull) {
@@ -198,9 +221,10 @@ TEST(RunSummaryTest, TheTableAlignsItsColumns) {
                   "memory     budget       peak  busy  transfers  units  supply  no job",
                   "cpu0    64.00 MiB  48.00 MiB  76 %        8 %    4 %     2 %    10 %",
                   "host     1.00 GiB      100 B",
-                  "",  //
-                  "link             moved  seconds", "host to cpu0  3.00 MiB     1.50",
-                  "cpu0 to host  1.00 MiB     0.25",
+                  "",                                         //
+                  "link             moved  seconds  hidden",  //
+                  "host to cpu0  3.00 MiB     1.50    50 %",
+                  "cpu0 to host  1.00 MiB     0.25   100 %",
                   "",  //
                   "bottleneck: no job left: devices had no job 10 % of their time: submit more "
                   "jobs or use fewer devices; where one job is last by far, submit it first"));

@@ -172,9 +172,8 @@ TEST_F(TraceFileTest, ThreadsRecordAtOnceAndNothingIsLost) {
 }
 
 TEST_F(TraceFileTest, AFileThatCannotBeWrittenIsAnErrorWithItsPath) {
-  TraceFile trace("/no/such/folder/trace.json");
   try {
-    trace.write();
+    const TraceFile trace("/no/such/folder/trace.json");
     FAIL() << "nothing was thrown";
   } catch (const SystemError& error) {
     EXPECT_NE(std::string(error.what()).find("/no/such/folder/trace.json"), std::string::npos);

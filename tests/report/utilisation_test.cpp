@@ -57,6 +57,57 @@ TEST(BottleneckTest, ABusyLinkIsNamed) {
   EXPECT_THAT(bottleneck(run), Not(StartsWith("link")));
 }
 
+Utilisation over_storage(Utilisation::Device device, int busy) {
+  Utilisation run = run_of({std::move(device)});
+  run.drives = {{"/mnt/slow", 9_GiB, 3_GiB, seconds(busy)}, {"/mnt/idle", 1_GiB, {}, seconds(1)}};
+  run.host_cache = {4_GiB, 4_GiB};
+  run.storage = {40_GiB, 30_GiB};
+  return run;
+}
+
+TEST(BottleneckTest, ABusyDriveIsNamedWhateverIsWaitedForAndNoDeviceMemoryIsAskedFor) {
+  for (const auto& waiting : {device(30, 5, 5, 5), device(5, 30, 5, 5), device(5, 5, 30, 5)}) {
+    EXPECT_THAT(bottleneck(over_storage(waiting, 85)),
+                AllOf(StartsWith("storage: the drive of /mnt/slow was busy 85 % of the wall time "
+                                 "(9.00 GiB read, 3.00 GiB written), and devices waited 30 %"),
+                      HasSubstr("raise host_cache (peak 4.00 GiB of 4.00 GiB)"),
+                      HasSubstr("more tokens per mini-batch"), HasSubstr("more drives"),
+                      HasSubstr("more models in flight"), Not(HasSubstr("device more memory"))));
+  }
+  EXPECT_THAT(bottleneck(over_storage(device(5, 5, 5, 45), 85)), StartsWith("no job left"));
+  EXPECT_THAT(bottleneck(over_storage(device(5, 5, 0, 0), 85)), StartsWith("none"));
+}
+
+TEST(BottleneckTest, ADriveThatExplainsTheWaitingForTransfersIsNamed) {
+  // A model that is read, then computed, then read: neither is busy for long.
+  EXPECT_THAT(bottleneck(over_storage(device(50, 0, 0, 0), 45)), StartsWith("storage: "));
+  EXPECT_THAT(bottleneck(over_storage(device(50, 0, 0, 0), 39)), Not(StartsWith("storage")));
+  EXPECT_THAT(bottleneck(over_storage(device(0, 50, 0, 0), 45)), StartsWith("models in flight"));
+  Utilisation slow_link = over_storage(device(50, 0, 0, 0), 45);
+  slow_link.links[0].busy = seconds(82);
+  EXPECT_THAT(bottleneck(slow_link), StartsWith("link: "));
+}
+
+TEST(BottleneckTest, ACacheWithRoomNeedsNotBeRaised) {
+  Utilisation run = over_storage(device(50, 0, 0, 0), 85);
+  run.host_cache.peak = 3_GiB;
+  EXPECT_THAT(bottleneck(run), AllOf(StartsWith("storage"), Not(HasSubstr("host_cache"))));
+}
+
+TEST(BottleneckTest, AShortRunOfFewStepsIsNotJudged) {
+  Utilisation run = run_of({device(30, 0, 0, 0)});
+  run.wall = seconds(9);  // nothing adds up either
+  run.steps = 3;
+  EXPECT_EQ(bottleneck(run), "unknown: the run was too short to judge (3 steps)");
+  run.steps = 1;
+  EXPECT_EQ(bottleneck(run), "unknown: the run was too short to judge (1 step)");
+  run.steps = 10;
+  EXPECT_THAT(bottleneck(run), HasSubstr("accounted"));
+  run = run_of({device(30, 0, 0, 0)});
+  run.steps = 3;  // of half a minute each
+  EXPECT_THAT(bottleneck(run), StartsWith("micro-batch size"));
+}
+
 TEST(BottleneckTest, AFullDeviceThatWaitsForTransfersNeedsABudget) {
   Utilisation run = run_of({device(30, 5, 5, 5)});
   run.devices[0].peak = 58_MiB;

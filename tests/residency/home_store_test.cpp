@@ -469,7 +469,7 @@ TEST_F(HomeStoreTest, RoomThatComesBackFromOutsideIsSeenWhenServed) {
 }
 
 TEST_F(HomeStoreTest, MemoryThatIsRefusedIsAFailureOfThePartAndAPinThatHoldsNothing) {
-  HostArena small(Bytes(0));
+  HostArena small(Bytes(64 << 20));
   TierBudget host("host", Bytes(1) * (256 << 20));
   std::vector<HostBuffer> taken;
   for (int i = 0; i < 2; ++i) {

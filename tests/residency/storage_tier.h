@@ -56,9 +56,9 @@ class SwitchedBlockIo final : public BlockIo {
       }
     }
   }
-  void wait(std::vector<BlockDone>& done) override {
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override {
     if (planted_.empty()) {
-      inner_->wait(done);
+      inner_->wait(done, most);
     } else {
       done.insert(done.end(), planted_.begin(), planted_.end());
       planted_.clear();

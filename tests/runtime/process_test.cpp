@@ -76,14 +76,14 @@ TEST(RuntimeTest, AForkOfTheParentDisturbsNothing) {
   expect_plain_bits(handle, expected);
 }
 
-TEST(RuntimeTest, JobsAreNamedAsTheUserLikes) {
-  const std::vector<std::string> names{"a/b/../c",
-                                       "two words\tand a tab",
-                                       "模型 один λ",
-                                       "\"quoted\" \\ back",
-                                       std::string(255, 'n'),
-                                       "same",
-                                       "same"};
+TEST(RuntimeTest, JobsAreNamedAsTheUserLikesAndTheSameNameIsNumbered) {
+  std::vector<std::string> names{"a/b/../c",
+                                 "two words\tand a tab",
+                                 "模型 один λ",
+                                 "\"quoted\" \\ back",
+                                 std::string(255, 'n'),
+                                 "same",
+                                 "same"};
   Runtime runtime(test_runtime(1, Bytes(1 << 20)));
   for (const std::string& name : names) {
     JobOptions job = small_job("mlp", 64, 1);
@@ -92,6 +92,7 @@ TEST(RuntimeTest, JobsAreNamedAsTheUserLikes) {
   }
   const auto summary = nlohmann::json::parse(to_json(runtime.summary()));
   ASSERT_EQ(summary["jobs"].size(), names.size());
+  names.back() = "same (2)";
   for (std::size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(summary["jobs"][i]["name"], names[i]);
     EXPECT_EQ(summary["jobs"][i]["state"], "completed");

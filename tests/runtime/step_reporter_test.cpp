@@ -1,6 +1,13 @@
 // What a run's metrics file and TensorBoard directory hold, and what happens when they cannot.
 
+#include "runtime/step_reporter.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -182,6 +189,45 @@ TEST(StepReporterTest, AFolderThatCannotBeMadeEndsTheEventsWithOneNoticeAndNoJob
   run(options, jobs);
   expect_one_notice(log->lines(), "TensorBoard events", taken);
   EXPECT_EQ(lines_of(options.metrics_file).size(), 15U) << "the metrics are another file";
+}
+
+TEST(StepReporterTest, WhatIsLostIsPartOfTheSummaryOfAClosedRuntime) {
+  RuntimeOptions options = test_runtime(1, Bytes(1 << 20));
+  options.metrics_file = "/dev/full";
+  Runtime runtime(options);
+  runtime.submit(small_job("mlp", 85, 3)).get();
+  runtime.close();
+  ASSERT_EQ(runtime.summary().lost_outputs.size(), 1U);
+  EXPECT_NE(runtime.summary().lost_outputs[0].find("/dev/full"), std::string::npos);
+}
+
+TEST(StepReporterTest, APipeThatNobodyReadsHoldsUpNobodyAndWhatIsMissingIsTold) {
+  TemporaryFolder folder;
+  const std::string pipe = folder.path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int full = open(pipe.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  while (write(full, "a line\n", 7) == 7) {
+  }
+  KeptLog log;
+  const auto start = std::chrono::steady_clock::now();
+  {
+    StepReporter reporter({.metrics_file = pipe,
+                           .tensorboard_directory = {},
+                           .log = &log,
+                           .most_waiting = 100,
+                           .patience = std::chrono::seconds(1)});
+    StepMetrics metrics;
+    for (metrics.step = 0; metrics.step < 20000; ++metrics.step) {
+      reporter.step(JobId(0), "job", metrics);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
+    reporter.ended(JobId(0));
+  }
+  close(full);
+  ASSERT_EQ(log.lines().size(), 3U);
+  EXPECT_NE(log.lines()[0].find("further ones are dropped"), std::string::npos) << log.lines()[0];
+  EXPECT_NE(log.lines()[1].find("nobody reads it"), std::string::npos) << log.lines()[1];
+  EXPECT_NE(log.lines()[2].find(" steps are missing"), std::string::npos) << log.lines()[2];
 }
 
 TEST(RunSummaryTest, EachDevicesBusyTimeAndWaitsAddUpToTheWallTime) {

@@ -25,6 +25,13 @@ JobView job(std::int64_t id, std::int64_t remaining_ns, std::int64_t last_device
   return view;
 }
 
+/// Gives a job a unit.
+void serve(std::vector<JobView>& jobs, std::size_t which) {
+  for (JobView& each : jobs) ++each.units_waited;
+  jobs[which].units_waited = 0;
+  ++jobs[which].units_served;
+}
+
 std::size_t chosen(const Policy& policy, const std::vector<JobView>& jobs) {
   return policy.choose({DeviceId(0), jobs})->job;
 }
@@ -60,12 +67,12 @@ TEST(PolicyTest, LrtfBreaksTiesByMissingBytesThenAge) {
   EXPECT_EQ(chosen(*policy, jobs), 2U);
 }
 
-TEST(PolicyTest, FifoChoosesTheOldestAndRoundRobinTheLeastServed) {
+TEST(PolicyTest, FifoChoosesTheOldestAndRoundRobinTheOneThatWaitedLongest) {
   std::vector<JobView> jobs{job(4, 1), job(2, 9), job(7, 5)};
   EXPECT_EQ(chosen(*make_fifo_policy(), jobs), 1U);
-  jobs[0].units_served = 3;
-  jobs[1].units_served = 2;
-  jobs[2].units_served = 2;
+  jobs[0].units_waited = 1;
+  jobs[1].units_waited = 2;
+  jobs[2].units_waited = 2;
   EXPECT_EQ(chosen(*make_round_robin_policy(), jobs), 1U);
 }
 
@@ -96,6 +103,7 @@ std::vector<JobView> random_jobs(SplitMix64& random) {
             static_cast<std::int64_t>(random.below(3)) - 1);
     view.missing = Bytes(static_cast<std::int64_t>(random.below(3)));
     view.units_served = static_cast<std::int64_t>(random.below(3));
+    view.units_waited = static_cast<std::int64_t>(random.below(3));
     jobs.push_back(view);
   }
   for (std::size_t i = jobs.size(); i > 1; --i) std::swap(jobs[i - 1], jobs[random.below(i)]);
@@ -159,9 +167,9 @@ TEST(PolicyTest, RoundRobinServesEveryJobEquallyOften) {
   std::vector<JobView> jobs{job(0, 9), job(1, 1), job(2, 5)};
   std::vector<JobId> order;
   for (int unit = 0; unit < 6; ++unit) {
-    JobView& served = jobs[chosen(*policy, jobs)];
-    ++served.units_served;
-    order.push_back(served.id);
+    const std::size_t next = chosen(*policy, jobs);
+    serve(jobs, next);
+    order.push_back(jobs[next].id);
   }
   EXPECT_EQ(order, (std::vector{JobId(0), JobId(1), JobId(2), JobId(0), JobId(1), JobId(2)}));
 }
@@ -195,10 +203,44 @@ TEST(PolicyTest, PriorityGivesTwiceTheUnitsPerLevelAndStarvesNobody) {
   jobs[0].priority = -1;
   jobs[1].priority = 1;
   jobs[2].priority = 0;
-  for (int unit = 0; unit < 700; ++unit) ++jobs[chosen(*policy, jobs)].units_served;
+  for (int unit = 0; unit < 700; ++unit) serve(jobs, chosen(*policy, jobs));
   EXPECT_NEAR(static_cast<double>(jobs[0].units_served), 100, 1);
   EXPECT_NEAR(static_cast<double>(jobs[2].units_served), 200, 1);
   EXPECT_NEAR(static_cast<double>(jobs[1].units_served), 400, 1);
+}
+
+TEST(PolicyTest, PriorityKeepsItsSharesAmongMany) {
+  const auto policy = make_priority_policy();
+  std::vector<JobView> jobs;
+  for (const std::int64_t priority : {0, 1, 2, 2, 3}) {
+    jobs.push_back(job(static_cast<std::int64_t>(jobs.size()), 1));
+    jobs.back().priority = priority;
+  }
+  for (int unit = 0; unit < 1900; ++unit) serve(jobs, chosen(*policy, jobs));
+  const double share = 1900.0 / (1 + 2 + 4 + 4 + 8);
+  for (const JobView& each : jobs) {
+    const double own = share * std::ldexp(1.0, static_cast<int>(each.priority));
+    EXPECT_NEAR(static_cast<double>(each.units_served), own, 0.06 * own) << each.priority;
+  }
+}
+
+TEST(PolicyTest, ALateJobGetsItsTurnAndNoMore) {
+  for (const std::string_view name : {"round-robin", "priority"}) {
+    const auto policy = make_policy(name);
+    std::vector<JobView> jobs{job(0, 1), job(1, 1)};
+    for (int unit = 0; unit < 1000; ++unit) serve(jobs, chosen(*policy, jobs));
+    jobs.push_back(job(2, 1));
+    for (int unit = 0; unit < 30; ++unit) serve(jobs, chosen(*policy, jobs));
+    EXPECT_EQ(jobs[2].units_served, 10) << name;
+    // As little as one that was kept away for long, by its data or for want of memory.
+    std::vector<JobView> present{jobs[0], jobs[1]};
+    for (int unit = 0; unit < 1000; ++unit) serve(present, chosen(*policy, present));
+    jobs[2].units_waited += 1000;
+    jobs = {present[0], present[1], jobs[2]};
+    const std::int64_t before = jobs[2].units_served;
+    for (int unit = 0; unit < 30; ++unit) serve(jobs, chosen(*policy, jobs));
+    EXPECT_LE(jobs[2].units_served - before, 11) << name;
+  }
 }
 
 TEST(PolicyTest, RandomChoosesEveryJobAboutEquallyOftenAndBySeed) {

@@ -312,5 +312,68 @@ TEST(SimulationTest, WhatCannotBeSimulatedIsRefused) {
   EXPECT_EQ(simulate(sweep(1, {}, *policy)).makespan, Nanoseconds(0));
 }
 
+TEST(SimulationTest, ALateJobDoesNotMonopoliseTheDevices) {
+  for (const std::string_view name : {"round-robin", "priority"}) {
+    const auto policy = make_policy(name);
+    SimulatedJob early = even_job(2, 200, milliseconds(1));
+    SimulatedJob late = even_job(2, 200, milliseconds(1));
+    late.arrival = milliseconds(700);
+    SimulationOptions options = sweep(1, {early, early, late}, *policy);
+    options.keep_units = true;
+    int of_late = 0;
+    int all = 0;
+    for (const auto& unit : simulate(options).units) {
+      if (unit.start < late.arrival || unit.start >= late.arrival + milliseconds(300)) continue;
+      ++all;
+      of_late += unit.job == 2 ? 1 : 0;
+    }
+    EXPECT_NEAR(of_late, all / 3.0, 2) << name;
+  }
+}
+
+/// Chooses nothing, or what was not offered, after a few choices.
+struct Stubborn final : Policy {
+  explicit Stubborn(std::int64_t most, bool past_the_end = false)
+      : units(most), beyond(past_the_end) {}
+  std::string_view name() const noexcept override { return "stubborn"; }
+  std::optional<Decision> choose(const ScheduleView& view) const override {
+    for (std::size_t i = 0; i < view.jobs.size(); ++i) {
+      if (view.jobs[i].units_served < units) return Decision{i, "yet"};
+    }
+    if (beyond) return Decision{view.jobs.size(), "beyond"};
+    return std::nullopt;
+  }
+  std::int64_t units;
+  bool beyond;
+};
+
+std::string refusal(const SimulationOptions& options) {
+  try {
+    simulate(options);
+  } catch (const InvalidArgument& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SimulationTest, ASweepThatIsStuckIsRefusedWithItsJobsAndWhatTheyWaitFor) {
+  const Stubborn policy(4);
+  const std::string message =
+      refusal(sweep(2, {even_job(2, 1, milliseconds(1)), even_job(2, 5, milliseconds(1))}, policy));
+  EXPECT_EQ(message.find("job 0"), std::string::npos) << message;  // it ended
+  for (const char* part : {"stuck at 0.0", "job 1, 1 of 5 steps done",
+                           "the policy \"stubborn\" to choose its backward unit of shard 1"}) {
+    EXPECT_NE(message.find(part), std::string::npos) << part << " in " << message;
+  }
+  EXPECT_NE(refusal(sweep(1, {even_job(1, 9, milliseconds(1))}, Stubborn(0))).find("0 of 9 steps"),
+            std::string::npos);
+}
+
+TEST(SimulationTest, APolicyThatChoosesWhatItWasNotOfferedIsRefusedByName) {
+  const Stubborn policy(2, true);
+  const std::string message = refusal(sweep(1, {even_job(2, 5, milliseconds(1))}, policy));
+  EXPECT_NE(message.find("\"stubborn\" chose job 1 of 1"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace hydra

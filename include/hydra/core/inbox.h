@@ -31,6 +31,17 @@ class Inbox {
     return true;
   }
 
+  /// As push, but never waits: returns false when the inbox is full or closed.
+  bool try_push(T message) {
+    {
+      MutexLock lock(mutex_);
+      if (closed_ || messages_.size() >= capacity_) return false;
+      messages_.push_back(std::move(message));
+    }
+    not_empty_.notify_one();
+    return true;
+  }
+
   /// Takes the oldest message; empty once the inbox is closed and drained. Blocks: until then.
   std::optional<T> pop() {
     std::optional<T> message = wait_and_take();
@@ -43,6 +54,12 @@ class Inbox {
     std::optional<T> message = take_now();
     not_full_.notify_one();
     return message;
+  }
+
+  /// True when nothing can be taken at this moment.
+  bool empty() const {
+    MutexLock lock(mutex_);
+    return messages_.empty();
   }
 
   /// Refuses further messages and wakes everyone.
@@ -75,7 +92,7 @@ class Inbox {
   }
 
   const std::size_t capacity_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   ConditionVariable not_empty_;
   ConditionVariable not_full_;
   std::deque<T> messages_ HYDRA_GUARDED_BY(mutex_);

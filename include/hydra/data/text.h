@@ -19,10 +19,30 @@ class ByteTokenizer final : public Tokenizer {
   std::string decode(const std::vector<std::int32_t>& tokens) const override;
 };
 
-/// Reads a text file and encodes it.
-/// Errors: DataError names the path and what is wrong: missing, not a regular file, unreadable, or
-/// empty. Bytes that are not UTF-8 are kept as they are by the byte tokenizer.
-std::vector<std::int32_t> read_tokens(const std::string& path, const Tokenizer& tokenizer);
+/// How much a text file is trusted to be one.
+enum class TextEncoding {
+  kUtf8,   ///< text: a byte order mark is skipped, what is known to be none is refused
+  kBytes,  ///< any bytes, as they are
+};
+
+/// Reads "utf-8" or "bytes". Errors: InvalidArgument lists the names.
+TextEncoding parse_text_encoding(std::string_view name);
+
+struct TextFile {
+  std::string text;
+  bool had_byte_order_mark = false;  ///< EF BB BF, which is not part of `text`
+};
+
+/// Reads a text file whole.
+/// Errors: DataError names the path and what is wrong: missing, not a regular file, unreadable or
+/// empty; with kUtf8 also a pointer of Git LFS in place of the text, UTF-16 or UTF-32, an archive
+/// or document of a known kind, and any file with a byte of 0. Other bytes that are not UTF-8 are
+/// kept.
+TextFile read_text(const std::string& path, TextEncoding encoding = TextEncoding::kUtf8);
+
+/// Reads a text file and encodes it. Errors: as `read_text`.
+std::vector<std::int32_t> read_tokens(const std::string& path, const Tokenizer& tokenizer,
+                                      TextEncoding encoding = TextEncoding::kUtf8);
 
 struct PackedWindowsOptions {
   std::int64_t batch_size = 4;  ///< windows per mini-batch
@@ -36,8 +56,9 @@ struct PackedWindowsOptions {
 ///
 /// Shape: inputs[0] and side "targets" are int64 [batch_size, context], targets shifted by one;
 /// loss_denominator = batch_size * context. Windows run on over the epoch's end.
-/// Errors: DataError when the tokens do not fill one window (context + 1 tokens), with both
-/// numbers. Thread safety: thread-safe.
+/// Errors: InvalidArgument for a batch_size or context below 1, or a product beyond 2^31; DataError
+/// when the tokens do not fill one window (context + 1 tokens), with both numbers. Thread safety:
+/// thread-safe.
 class PackedWindows final : public DataSource {
  public:
   PackedWindows(std::shared_ptr<const std::vector<std::int32_t>> tokens,
@@ -47,6 +68,11 @@ class PackedWindows final : public DataSource {
   /// Errors: InvalidArgument for a negative step.
   Batch batch(std::int64_t step) override;
   std::int64_t windows() const noexcept;
+  /// Returns how many tokens at the end fill no window; never trained on.
+  std::int64_t unused_tokens() const noexcept;
+  /// Returns how often windows have been shuffled: once per epoch unless jobs that share the source
+  /// are more than 8 epochs apart.
+  std::int64_t shuffles() const;
 
  private:
   struct Impl;

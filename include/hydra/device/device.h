@@ -50,7 +50,10 @@ struct DeviceStats {
   Bytes downloaded;   ///< device to host
   Nanoseconds upload_busy{0};
   Nanoseconds download_busy{0};
-  Nanoseconds compute_busy{0};  ///< the worker's time inside tasks
+  Nanoseconds upload_hidden{0};       ///< of `upload_busy`, beside a task of the worker
+  Nanoseconds download_hidden{0};     ///< of `download_busy`, likewise
+  Nanoseconds compute_busy{0};        ///< the worker's time inside tasks, the present one included
+  std::int64_t frees_under_copy = 0;  ///< of memory that a copy still touched, where watched
 };
 
 /// Bytes on a device; gives them back when it dies, on any thread.

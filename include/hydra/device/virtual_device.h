@@ -29,6 +29,7 @@ struct VirtualDeviceOptions {
     bool poison_on_release = false;     ///< freed bytes become 0xDB (NaN-like as floats)
     std::int64_t fail_allocation = -1;  ///< the n-th allocation from 0 on throws; -1 never
     std::int64_t fail_copy = -1;        ///< the n-th copy from 0 on fails; -1 never
+    bool watch_frees = false;           ///< counts DeviceStats::frees_under_copy
   };
   Faults faults{};
 

@@ -21,17 +21,18 @@ class JobShared;
 ///   queued    -> running                      its host memory is granted and its weights are made
 ///   queued    -> failed, cancelled
 ///   running   -> completed                    all steps are settled
+///   running   -> stopped                      the steps begun are settled, by request the last
 ///   running   -> failed, cancelled
-enum class JobState { kQueued, kRunning, kCompleted, kFailed, kCancelled };
+enum class JobState { kQueued, kRunning, kCompleted, kStopped, kFailed, kCancelled };
 
-/// Returns "queued", "running", "completed", "failed" or "cancelled".
+/// Returns "queued", "running", "completed", "stopped", "failed" or "cancelled".
 const char* to_string(JobState state);
 
 /// A snapshot of a job.
 struct JobStatus {
   std::string name;
   JobState state = JobState::kQueued;
-  std::string reason;  ///< of a failure
+  std::string reason;  ///< of a failure; of a queued job, what it waits for
   std::int64_t step = 0;
   std::int64_t max_steps = 0;
   double loss = 0;  ///< of the last finished step; NaN before the first
@@ -60,7 +61,11 @@ class JobHandle {
   JobState wait() const;
   /// Asks the job to end at the next unit border; returns at once. No effect on an ended job.
   void cancel() const;
-  /// Waits, then throws what the job failed with (or Cancelled). Blocks: until the job has ended.
+  /// Asks the job to end at its next step border, with the weights it has then (kStopped); returns
+  /// at once. A job that is still queued is cancelled. No effect on one that ends already.
+  void stop() const;
+  /// Waits, then throws what the job failed with (or Cancelled); a stopped job has not failed.
+  /// Blocks: until the job has ended.
   void get() const;
 
   /// Returns copies of the final parameters and buffers. Errors: as `get`; of weights on storage,

@@ -26,7 +26,7 @@ using Weights = std::vector<std::pair<std::string, at::Tensor>>;
 /// The parameters after k steps are the same bits whatever the devices, budgets, cuts, policy and
 /// other jobs are, for fixed options here and a fixed number of threads per device.
 struct JobOptions {
-  std::string name{};  ///< for people; any UTF-8, not empty
+  std::string name{};  ///< for people; any UTF-8, not empty; numbered when it has been used before
   std::shared_ptr<const Model> model{};
   std::shared_ptr<DataSource> data{};
   OptimizerOptions optimizer = AdamWOptions{};
@@ -36,8 +36,10 @@ struct JobOptions {
   /// Rows of a mini-batch that go through a layer at once; 0 takes the whole mini-batch. Smaller
   /// needs less device memory. The last micro-batch of a mini-batch may be smaller.
   std::int64_t micro_batch_size = 0;
-  std::uint64_t seed = 0;                     ///< of initial weights and dropout
-  std::optional<double> max_gradient_norm{};  ///< clips the global norm; updates are then deferred
+  std::uint64_t seed = 0;  ///< of initial weights and dropout
+  /// Clips the global norm, which must be at least 1e-12; updates are then deferred. Unset, or
+  /// infinite: no clipping.
+  std::optional<double> max_gradient_norm{};
   /// Replaces the factories' values for the names that it holds.
   std::shared_ptr<const Weights> initial_weights{};
   /// Called beside the steps; null: none.

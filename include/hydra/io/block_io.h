@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "hydra/core/bytes.h"
+#include "hydra/core/clock.h"
 #include "hydra/core/log.h"
 
 namespace hydra {
@@ -31,19 +33,26 @@ struct BlockDone {
 /// Moves blocks to and from one drive, asynchronously, as the system call underneath does: short
 /// transfers and errors are passed on as they are.
 ///
+/// The interface itself may fail for good (`failure`): it then takes no more work, what had not
+/// been handed to the system comes back as failed, and what had comes back when the system is done
+/// with it, as ever.
+///
 /// Thread safety: `wake` from anywhere, the rest confined to one thread. Lifetime: the memory of an
 /// operation is borrowed until its completion has been returned; nothing may be in flight when it
-/// is destroyed.
+/// is destroyed. Errors: an exception from `submit` says that none of its operations were taken.
 class BlockIo {
  public:
   virtual ~BlockIo() = default;
   virtual std::string_view name() const noexcept = 0;
   /// Starts transfers. Those that cannot be started come back from `wait` as failed.
   virtual void submit(std::span<const BlockOp> operations) = 0;
-  /// Appends completions. Blocks: until there is at least one, or `wake` has been called.
-  virtual void wait(std::vector<BlockDone>& done) = 0;
+  /// Appends completions. Blocks: until there is at least one, `wake` has been called, or `most`
+  /// has passed.
+  virtual void wait(std::vector<BlockDone>& done, Nanoseconds most) = 0;
   /// Makes the present or the next `wait` return.
   virtual void wake() noexcept = 0;
+  /// Says why the interface takes no more work, for good; empty while it works.
+  virtual std::string failure() const { return {}; }
 };
 
 /// Which system interface moves the blocks.

@@ -27,8 +27,12 @@ struct ExtentStoreOptions {
   BlockIoKind kind = BlockIoKind::kAutomatic;
   int depth = 16;  ///< transfers in flight per drive; larger needs more of a queue
   Bytes block{std::int64_t{1} << 20};  ///< largest transfer; a multiple of 4 KiB
-  LogSink* log = nullptr;              ///< borrowed; null: no notices
-  TraceSink* trace = nullptr;          ///< borrowed, with `clock`; null: no trace
+  /// How long a transfer may take before the log names its drive; more often is said after twice
+  /// that time, four times, and so on. The transfer is waited for all the same: its memory is the
+  /// system's until it answers. Larger: a drive that has gone is named later.
+  Nanoseconds warn_after{std::chrono::seconds(60)};
+  LogSink* log = nullptr;      ///< borrowed; null: no notices
+  TraceSink* trace = nullptr;  ///< borrowed, with `clock`; null: no trace
   const Clock* clock = nullptr;
   /// Test setting: wraps each drive's BlockIo.
   std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap{};
@@ -41,6 +45,16 @@ struct IoStats {
   double mean_depth = 0;  ///< transfers in flight, while busy
 };
 
+/// What went to and from one drive, and what it does now.
+struct DriveStats {
+  std::string directory;
+  IoStats written;
+  IoStats read;
+  Nanoseconds both{0};  ///< with transfers of both directions in flight
+  int in_flight = 0;    ///< now
+  Nanoseconds busy() const { return written.busy + read.busy - both; }
+};
+
 /// Keeps runs of bytes on drives: the storage tier.
 ///
 /// An extent is room for a fixed number of bytes, in 4 KiB units, spread over the drives. It is
@@ -48,6 +62,9 @@ struct IoStats {
 /// each drive's queue, which is kept full, the most urgent first. Short transfers are continued.
 /// Each block's CRC-32C is kept in memory when it is written and compared when it comes back, so
 /// that a write that was lost, or torn, or went elsewhere is seen as well as a flipped bit.
+///
+/// A drive whose system interface fails for good is retired: every request that has a block on it,
+/// present or later, ends with a StorageError that names the drive; new extents go to the others.
 ///
 /// Memory of a request is page-aligned, and rounded up to 4 KiB its bytes may be touched; it is
 /// borrowed until the request's completion has been given to `post`.
@@ -91,6 +108,8 @@ class ExtentStore {
   /// What went to the drives (or came from them), all drives together; `busy` is that of the
   /// busiest drive. Thread safety: thread-safe.
   IoStats stats(bool write) const;
+  /// Each drive by itself, in the order of the options. Thread safety: thread-safe.
+  std::vector<DriveStats> drive_stats() const;
   /// "io_uring", "threads" or "memory".
   std::string backend() const;
 

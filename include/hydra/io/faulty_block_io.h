@@ -20,6 +20,7 @@ struct BlockFaults {
     kFlipBit,  ///< moves all, with one bit of the first block wrong in memory (reads) or on the
                ///< drive (writes)
     kLost,     ///< says that it has written, and has not
+    kBroken,   ///< the interface fails for good: this and all later ones come back as failed
   };
   Kind kind = Kind::kNone;
   std::int64_t first = 0;                        ///< the operation that it happens to

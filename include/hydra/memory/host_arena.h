@@ -9,7 +9,7 @@
 
 namespace hydra {
 
-class PagePool;
+class HostPages;
 
 /// Page-aligned bytes of the host tier, with the reservation that pays for them.
 ///
@@ -30,7 +30,7 @@ class HostBuffer {
 
  private:
   friend class HostArena;
-  std::shared_ptr<PagePool> pool_;
+  std::shared_ptr<HostPages> pages_;  // shared with the arena, which it may outlive
   std::byte* data_ = nullptr;
   Bytes size_;
   Reservation reservation_;
@@ -38,19 +38,25 @@ class HostBuffer {
 
 /// Hands out host-tier memory against reservations, recycling warm pages.
 ///
+/// What it holds, buffers and warm pages, stays within its capacity, but for the ends of the
+/// buffers' last pages: less than a page per buffer that is alive. Warm pages go before that.
+///
 /// Pages are not pinned here; a CUDA build registers them.
 /// Thread safety: thread-safe.
 class HostArena {
  public:
-  /// `capacity` bounds what the arena holds, warm pages included.
+  /// `capacity` bounds the bytes of all buffers together.
   explicit HostArena(Bytes capacity);
 
   /// Returns a buffer of `reservation.bytes()` bytes (rounded up to pages inside).
-  /// Errors: OutOfHostMemory when the system refuses.
+  /// Errors: OutOfHostMemory beyond the capacity, SystemError when the system refuses.
   HostBuffer allocate(Reservation reservation);
 
+  /// Returns the bytes of all pages that are held, warm ones included.
+  Bytes held() const;
+
  private:
-  std::shared_ptr<PagePool> pool_;
+  std::shared_ptr<HostPages> pages_;
 };
 
 }  // namespace hydra

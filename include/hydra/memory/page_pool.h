@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 
 #include "hydra/core/bytes.h"
 
@@ -16,6 +17,10 @@ namespace hydra {
 /// are given back to the kernel first as far as the capacity demands it. So a request fails only
 /// when used bytes + request > capacity.
 ///
+/// Pages that something outside knows by their place (registered with a device's driver, with a
+/// ring) are *pinned*: such a pool never moves any, and serves what no free range holds with fresh
+/// pages alone.
+///
 /// Thread safety: thread-safe.
 class PagePool {
  public:
@@ -26,17 +31,27 @@ class PagePool {
     Bytes peak_used;
     std::int64_t fresh_pages = 0;      ///< pages ever taken from the kernel
     std::int64_t stitched_ranges = 0;  ///< requests served by moving pages
+    std::int64_t moved_pieces = 0;     ///< and how many pieces they were made of
   };
 
   static constexpr std::int64_t kPageBytes = 4096;
 
+  struct Options {
+    /// Pages stay where they are while they are held. Default: they are moved.
+    bool pinned = false;
+    /// No free page is held while used and free pages together exceed this; nothing: the capacity.
+    std::optional<Bytes> most_held{};
+  };
+
   explicit PagePool(Bytes capacity);
+  PagePool(Bytes capacity, Options options);
   ~PagePool();
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
   /// Returns `bytes` rounded up to pages, or nullptr when the capacity does not allow it.
-  /// Errors: SystemError when the kernel refuses.
+  /// Errors: SystemError when the kernel refuses; nothing is lost, what was free is still held or
+  /// has been given back to the kernel.
   std::byte* allocate(Bytes bytes);
   /// Takes back a range from allocate, with the same size.
   void free(std::byte* data, Bytes bytes) noexcept;

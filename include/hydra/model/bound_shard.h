@@ -62,6 +62,10 @@ class BoundShard {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Frees a made layer's own values, once they have been written elsewhere: its tensors become
+/// empty.
+void drop_values(const Layer& layer);
+
 /// Writes a made layer's values into flat memory laid out by `layout` (entries of that layer
 /// alone). `tied_owner(tie)` gives where a tied parameter's part lies; used by owners (use 0)
 /// alone.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <string>
@@ -13,7 +14,7 @@ namespace hydra {
 /// Where one job stands.
 struct JobProgress {
   std::string name;
-  std::string state;  ///< "queued", "running", "completed", "failed", "cancelled"
+  std::string state;  ///< "queued", "running", "completed", "stopped", "failed", "cancelled"
   std::int64_t step = 0;
   std::int64_t max_steps = 0;
   double loss = 0;  ///< of the last finished step; NaN before the first
@@ -23,13 +24,27 @@ struct JobProgress {
   std::string reason;
 };
 
+/// What a terminal shows at once, in characters.
+struct TerminalSize {
+  int columns = 80;
+  int rows = 24;
+};
+
 /// Draws one bar per job on a terminal (redrawn in place), or one plain line per change elsewhere.
+///
+/// No line is wider than the terminal and no more are drawn than it has rows: what has no row of
+/// its own is counted in the last one ("… and 9 more: 7 running, 2 queued"). The size is asked for
+/// before each drawing, so a window that is resized is followed.
 ///
 /// Thread safety: confined to one thread.
 class ProgressView {
  public:
-  /// `terminal`: redraw in place with bars; else plain lines, at most one per job and `interval`.
-  ProgressView(std::ostream& out, bool terminal, int columns, Nanoseconds interval);
+  /// Says how large the terminal is now.
+  using SizeOf = std::function<TerminalSize()>;
+
+  /// With `terminal`: redraws in place with bars. Without: plain lines, at most one per job and
+  /// `interval`.
+  ProgressView(std::ostream& out, SizeOf terminal, Nanoseconds interval);
   ~ProgressView();
   void show(const std::vector<JobProgress>& jobs, Nanoseconds now);
   /// Draws the last state and leaves the cursor below it.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +14,8 @@ namespace hydra {
 struct RunSummary {
   struct Job {
     std::string name;
-    std::string state;   ///< "completed", "failed", "cancelled"
-    std::string reason;  ///< empty unless failed
+    std::string state;   ///< "completed", "stopped", "failed", "cancelled", "running", "queued"
+    std::string reason;  ///< of a failure, or what a queued job waits for; else empty
     std::vector<double> losses;
     std::vector<double> learning_rates;
     double tokens_per_second = 0;
@@ -36,8 +37,29 @@ struct RunSummary {
     std::string name;  ///< "host to cpu0", "cpu0 to host", "host to storage", "storage to host"
     Bytes bytes;
     double seconds = 0;
+    /// Of `seconds`, beside a computation of the link's device; nothing where it is not measured.
+    std::optional<double> hidden_seconds{};
+  };
+  /// One drive of the storage tier.
+  struct Drive {
+    std::string directory;
+    Bytes read;
+    Bytes written;
+    double read_seconds = 0;   ///< with a read in flight
+    double write_seconds = 0;  ///< with a write in flight
+    double both_seconds = 0;   ///< with both
+    double read_depth = 0;     ///< reads in flight, on average over `read_seconds`
+    double write_depth = 0;
   };
 
+  /// What the bits of a result depend on beside the jobs' own definitions and the kind of CPU.
+  struct Identity {
+    int threads_per_device = 0;  ///< Torch threads; 0: not known
+    std::string torch;           ///< version of the LibTorch that ran
+    std::string cpu_kernels;     ///< instruction set of its kernels: "AVX2", "AVX512", "DEFAULT"
+  };
+
+  Identity identity;
   double wall_seconds = 0;
   std::vector<Job> jobs;
   std::vector<Device> devices;
@@ -50,18 +72,22 @@ struct RunSummary {
   Bytes storage_budget;
   Bytes storage_peak;
   std::vector<Link> links;
+  std::vector<Drive> drives;
+  /// What is missing in files that were written beside the training; known once the runtime is
+  /// closed.
+  std::vector<std::string> lost_outputs;
 
   bool has_storage() const { return storage_budget > Bytes(0); }
 };
 
-/// Returns what the summary says of devices, links and the host tier.
+/// Returns what the summary says of devices, links, drives and the host tier.
 Utilisation to_utilisation(const RunSummary& summary);
 /// Returns the summary as the JSON object that docs/formats/summary.md describes.
 std::string to_json(const RunSummary& summary);
 /// Writes `to_json` to a file. Errors: SystemError with path and cause.
 void write_summary_json(const RunSummary& summary, const std::string& path);
-/// Returns an aligned text table: a line per job, then devices, host and links, and in the last
-/// line the bottleneck.
+/// Returns an aligned text table: a line per job, then devices, host, links and drives, and in
+/// the last line the bottleneck.
 std::string to_table(const RunSummary& summary);
 
 }  // namespace hydra

@@ -10,7 +10,8 @@ namespace hydra {
 /// Collects trace events and writes them in Chrome's trace event form, which Perfetto reads.
 ///
 /// One process, a named thread per track, complete ("X"), instant, counter and flow events, times
-/// in microseconds. Errors: SystemError from `write` with path and cause.
+/// in microseconds. Errors: SystemError with path and cause, from `write` and, where it can be told
+/// beforehand, from the constructor (OutputFile).
 class TraceFile final : public TraceSink {
  public:
   explicit TraceFile(std::string path);
@@ -18,7 +19,7 @@ class TraceFile final : public TraceSink {
 
   bool enabled() const noexcept override;
   void record(TraceEvent event) noexcept override;
-  /// Writes everything recorded so far, atomically by rename.
+  /// Writes everything recorded so far, as OutputFile does.
   void write();
 
  private:

@@ -155,8 +155,9 @@ class ShardStore {
   /// Grants device bytes to a unit, dropping unclaimed copies as needed. Empty when there is no
   /// room yet: write-backs that will make room have been started.
   std::optional<Reservation> reserve_workspace(DeviceId device, Bytes bytes);
-  /// Drops or writes back every unclaimed copy on a device; true when none is left.
-  bool clear_device(DeviceId device);
+  /// Drops or writes back every copy on a device but those of `keep`'s parts; true when no other is
+  /// left. Without `keep`, all that no claim holds.
+  bool clear_device(DeviceId device, std::optional<ClaimId> keep = std::nullopt);
 
   // Claims by the host: to read or change parts, wherever their homes are.
 
@@ -201,6 +202,8 @@ class ShardStore {
   /// a read that a claim waits for (its claims ask again when they are advanced), or a write that
   /// has failed twice (the host copy stays, dirty, until the part is removed).
   std::optional<TransferDone> finish(const ExtentStore::Done& done);
+  /// True while the end of a transfer, or a failure of one, is still to be heard of.
+  bool transfers_under_way() const;
   /// Which job a part belongs to, and what it is called.
   JobId job_of(PartId part) const;
   const std::string& label(PartId part) const;

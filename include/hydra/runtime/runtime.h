@@ -25,7 +25,8 @@ struct RuntimeOptions {
   std::vector<VirtualDeviceOptions> devices{};
 
   /// Budget of the host tier: parameters, moments, gradients and boundary activations of all jobs.
-  /// 0 takes three quarters of the machine's memory less the devices' budgets.
+  /// 0 takes three quarters of the memory that this process may use (physical memory, or its
+  /// cgroups' limit) less the devices' budgets.
   Bytes host_memory{};
 
   /// The storage tier. With at least one drive, parameters and moments of all jobs have their homes
@@ -40,7 +41,7 @@ struct RuntimeOptions {
   Storage storage{};
 
   /// Torch threads of each device's worker. Part of what a result depends on. 0 shares the
-  /// machine's cores among the devices.
+  /// cores that this process may use (affinity, or its cgroups' quota) among the devices.
   int threads_per_device = 0;
   /// Threads for updates in the host tier; results do not depend on it.
   int update_threads = 1;
@@ -55,6 +56,7 @@ struct RuntimeOptions {
   std::shared_ptr<LogSink> log{};
 
   /// Appends a JSON line per job and step to this file (docs/formats/metrics.md); empty: none.
+  /// Training never waits for it: what is lost is told by the log and RunSummary::lost_outputs.
   std::string metrics_file{};
   /// Writes TensorBoard event files below this directory, a run per job; empty: none.
   std::string tensorboard_directory{};
@@ -65,6 +67,9 @@ struct RuntimeOptions {
     bool reverse_ready_order = false;  ///< the youngest ready job first
     /// Wraps each drive's BlockIo, to plant faults.
     std::function<std::unique_ptr<BlockIo>(std::unique_ptr<BlockIo>)> wrap_drive{};
+    /// Called on the coordinator's thread when a step has ended; an InternalError that it throws
+    /// passes for a broken invariant, which ends every job.
+    std::function<void()> at_step_end{};
   };
   Debug debug{};
 };
@@ -72,7 +77,7 @@ struct RuntimeOptions {
 /// Trains many models at once on one machine's devices.
 ///
 /// Owns the devices, the host tier and the threads. Two runtimes in one process share nothing (but
-/// the allocator shim under ATen). Destruction cancels what still runs and waits for it.
+/// the allocator shim under ATen). Destruction closes it.
 /// Thread safety: thread-safe.
 class Runtime {
  public:
@@ -91,13 +96,24 @@ class Runtime {
 
   /// Plans a job and takes it in; it starts as soon as the host tier has room for it.
   /// Blocks: while the pilot runs each layer once (again only for another model or batch shape).
+  /// A name that another job of this runtime has had is numbered: "lr 0.1", then "lr 0.1 (2)".
   /// Errors: InvalidArgument, Unsupported, DoesNotFit, OutOfHostMemory, DataError, LayerError,
   /// StorageError when the drives are too small; then nothing was started and other jobs go on.
   JobHandle submit(const JobOptions& job);
 
-  /// Waits until every job submitted so far has ended. Blocks: until then.
+  /// Waits until every job submitted so far has ended. Keeps no weights meanwhile, unlike a handle.
+  /// Blocks: until then.
   void wait_all();
+  /// Asks every job submitted so far to end at its next step border (JobHandle::stop).
+  void stop_all();
+  /// Cancels what still runs and waits for it; `submit` and `plan` are refused from then on, also
+  /// those that wait on other threads. What has been gathered stays readable. Idempotent.
+  /// Blocks: until nothing is in flight.
+  void close() noexcept;
+  /// Returns handles to every job submitted so far, with what a handle holds.
   std::vector<JobHandle> jobs() const;
+  /// Returns where every job submitted so far stands, in the order of submission.
+  std::vector<JobStatus> statuses() const;
 
   /// What has been measured so far: jobs, devices, host tier, links.
   RunSummary summary() const;

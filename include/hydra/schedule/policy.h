@@ -21,7 +21,10 @@ struct JobView {
   Nanoseconds unit{0};            ///< predicted compute time of its next unit
   Bytes missing;                  ///< bytes of the next unit that are not on the asking device
   DeviceId last_device;           ///< where its previous unit ran; invalid before the first
-  std::int64_t units_served = 0;  ///< units given out so far
+  std::int64_t units_served = 0;  ///< units given to it so far
+  /// Units given to all jobs since it was given its last one, or since it came. What a job is owed
+  /// by this measure is one turn, however long it was away: nobody catches up.
+  std::int64_t units_waited = 0;
   /// Its previous unit is still at work on the asking device: the next one has to wait for its end
   /// and for what it hands on, while a unit of another job could start at once.
   bool running = false;
@@ -59,14 +62,16 @@ class Policy {
 std::unique_ptr<Policy> make_sharded_lrtf_policy(double stickiness = 0.05);
 /// The oldest job first, of those that are not running.
 std::unique_ptr<Policy> make_fifo_policy();
-/// The job that was given the fewest units first; ties go to the older job.
+/// The job that has waited for the most units first; ties go to the older job. So jobs take turns,
+/// and one that comes late, or was kept away, gets no more than its turn.
 std::unique_ptr<Policy> make_round_robin_policy();
 /// The job with the shortest remaining time first: finished models come early, the makespan is
 /// longer. Those that are not running first; ties go to the older job. A long job waits as long as
 /// shorter ones keep coming.
 std::unique_ptr<Policy> make_shortest_policy();
-/// Shares by priority: a job is given twice the units of one whose priority is one lower, so that
-/// nobody starves. Differences beyond 32 count as 32. Ties go to the older job.
+/// Shares by priority: how long a job has waited counts twice that of one whose priority is one
+/// lower, which gives it about twice the units, and nobody starves or catches up. Differences
+/// beyond 32 count as 32. Ties go to the higher priority, then to the older job.
 std::unique_ptr<Policy> make_priority_policy();
 /// Any job, each equally likely: a function of `seed`, the device and the units given out so far.
 std::unique_ptr<Policy> make_random_policy(std::uint64_t seed = 0);

@@ -66,7 +66,8 @@ struct SimulationResult {
 /// device takes any job, each device decides one unit ahead and fetches it meanwhile, copies of
 /// parts stay while there is room, gradients leave beside the computation, an update comes before
 /// the shard's next use. Deterministic. Thread safety: thread-safe. Errors: InvalidArgument for
-/// options that cannot be simulated.
+/// options that cannot be simulated, and for a policy under which the sweep does not end; it names
+/// the jobs that are stuck and what each waits for.
 SimulationResult simulate(const SimulationOptions& options);
 
 /// Returns a time that no schedule can undercut: the largest of all work over all devices, the

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "hydra/engine/job_options.h"
+#include "hydra/model/layer_context.h"
 #include "hydra/model/model.h"
 #include "hydra/models/gpt2.h"
 
@@ -31,6 +33,10 @@ std::shared_ptr<Model> unused_branch_model();
 /// As the MLP's shapes, with a layer "fault" that throws std::runtime_error("planted fault") in
 /// training at `step`.
 std::shared_ptr<Model> throwing_model(std::int64_t step);
+
+/// As the MLP's shapes, with a layer "hook" that passes its input on and calls `hook` before each
+/// forward in training, the pilot's (of step 0) included, on the device's worker.
+std::shared_ptr<Model> hooked_model(std::function<void(LayerContext& context)> hook);
 
 /// As the MLP's shapes, with a loss that is NaN at `step`.
 std::shared_ptr<Model> nan_model(std::int64_t step);
