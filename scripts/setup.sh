@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 packages=(g++ cmake ninja-build ccache libgtest-dev libgmock-dev libbenchmark-dev libcli11-dev libspdlog-dev
-          nlohmann-json3-dev liburing-dev python3 python3-pip unzip ca-certificates bible-kjv)
+          nlohmann-json3-dev liburing-dev python3 python3-pip unzip ca-certificates bible-kjv
+          clang-14 clang-format-14 clang-tidy-14 doxygen python3-venv)
 torch_version=$(sed -n 's/^torch==\([^ ]*\) .*/\1/p' scripts/torch_requirements.txt)
 torch_stamp=.deps/torch_requirements.txt  # what .deps/torch was made from
 

@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 
 #include "hydra/core/error.h"
@@ -30,7 +29,7 @@ void flush_folder_of(const std::string& path) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   // Some network file systems flush no folders, and say EINVAL.
   const bool flushed = descriptor >= 0 && (::fsync(descriptor) == 0 || errno == EINVAL);
-  const std::string cause = std::strerror(errno);
+  const std::string cause = system_message(errno);
   if (descriptor >= 0) ::close(descriptor);
   if (!flushed) throw SystemError("flushing the folder " + folder + " failed: " + cause);
 }
@@ -64,7 +63,7 @@ void AtomicFile::write_at(std::int64_t offset, std::span<const std::byte> from) 
 void AtomicFile::commit() {
   file_.flush();
   if (std::rename(file_.path().c_str(), path_.c_str()) != 0) {
-    throw SystemError("cannot name " + file_.path() + " " + path_ + ": " + std::strerror(errno));
+    throw SystemError("cannot name " + file_.path() + " " + path_ + ": " + system_message(errno));
   }
   file_ = PositionedFile();
   flush_folder_of(path_);

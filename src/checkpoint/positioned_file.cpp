@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 
 #include "hydra/core/error.h"
 
@@ -16,7 +15,7 @@ namespace {
 // Linux moves at most 2 GiB less a page in one call; larger requests would be cut there anyway.
 constexpr std::size_t kLargestTransfer = std::size_t{1} << 30;
 
-std::string cause() { return std::strerror(errno); }
+std::string cause() { return system_message(errno); }
 
 template <typename File, typename... Arguments>
 auto retried(File call, Arguments... arguments) {

@@ -1,5 +1,7 @@
 #include "hydra/core/error.h"
 
+#include <system_error>
+
 namespace hydra {
 
 const char* to_string(ErrorCode code) {
@@ -37,6 +39,8 @@ const char* to_string(ErrorCode code) {
   }
   return "unknown";
 }
+
+std::string system_message(int error) { return std::generic_category().message(error); }
 
 OutOfDeviceMemory::OutOfDeviceMemory(const std::string& device, Bytes requested, Bytes in_use,
                                      Bytes budget)

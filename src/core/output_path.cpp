@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <tuple>
@@ -72,19 +71,19 @@ OutputPath resolve_output(const std::string& path) {
   if (::stat(end->c_str(), &state) == 0) {
     if (S_ISDIR(state.st_mode)) refuse(path, "it is a directory: name a file in it");
     if (::access(end->c_str(), W_OK) != 0) {
-      refuse(path, std::string(std::strerror(errno)) + ": name a file that may be written to");
+      refuse(path, system_message(errno) + ": name a file that may be written to");
     }
     if (!S_ISREG(state.st_mode)) return {path, false};
   } else if (errno != ENOENT) {
-    refuse(path, std::strerror(errno));
+    refuse(path, system_message(errno));
   }
   const std::string folder = folder_of(*end);
   if (::stat(folder.c_str(), &state) != 0) {
-    refuse(path, "the folder " + folder + " cannot be used: " + std::strerror(errno) +
+    refuse(path, "the folder " + folder + " cannot be used: " + system_message(errno) +
                      ": make it, or name another");
   }
   if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    refuse(path, "the folder " + folder + " cannot be written to: " + std::strerror(errno));
+    refuse(path, "the folder " + folder + " cannot be written to: " + system_message(errno));
   }
   return {*end, true};
 }

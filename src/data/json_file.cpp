@@ -1,7 +1,6 @@
 #include "data/json_file.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -64,7 +63,7 @@ std::string read_small_file(const std::string& path) {
   std::string text(bytes, '\0');
   file.read(text.data(), static_cast<std::streamsize>(bytes));
   if (!file) {
-    throw DataError("the file " + path + " cannot be read: " + std::strerror(errno));
+    throw DataError("the file " + path + " cannot be read: " + system_message(errno));
   }
   return text;
 }

@@ -1,7 +1,6 @@
 #include "hydra/data/text.h"
 
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -85,7 +84,7 @@ std::string read_whole(const std::string& path) {
     throw DataError(path + " is not a regular file, a text file is needed");
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw DataError("the text file " + path + " cannot be read: " + std::strerror(errno));
+  if (!file) throw DataError("the text file " + path + " cannot be read: " + system_message(errno));
   // Not by `<< file.rdbuf()`, which takes a failed read for the end of the file.
   std::string content;
   std::vector<char> block(1 << 20);
@@ -94,7 +93,7 @@ std::string read_whole(const std::string& path) {
     content.append(block.data(), static_cast<std::size_t>(file.gcount()));
   } while (file);
   if (file.bad()) {
-    throw DataError("reading the text file " + path + " failed: " + std::strerror(errno));
+    throw DataError("reading the text file " + path + " failed: " + system_message(errno));
   }
   if (content.empty()) throw DataError("the text file " + path + " is empty");
   return content;

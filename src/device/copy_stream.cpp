@@ -47,14 +47,14 @@ CopyStream::CopyStream(CopyStreamOptions options)
 }
 
 Event CopyStream::copy(void* target, const void* source, Bytes bytes, CopyNote note) {
-  const Event done = Event::pending();
+  Event done = Event::pending();
   if (options_.pending != nullptr) options_.pending->add(target, source, bytes);
   give({Operation::Kind::kCopy, done, target, source, bytes, std::move(note)});
   return done;
 }
 
 Event CopyStream::record() {
-  const Event done = Event::pending();
+  Event done = Event::pending();
   give({Operation::Kind::kRecord, done, nullptr, nullptr, Bytes(0), {}});
   return done;
 }

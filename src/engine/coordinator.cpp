@@ -256,7 +256,7 @@ void Coordinator::handle(Submit& message) {
   for (const Unit& unit : record->program) {
     times.push_back(planned_time(message.prepared->plan, unit));
   }
-  record->times = TimeModel(std::move(times));
+  record->times = TimeModel(times);
   record->end_step = message.prepared->options.max_steps;
   record->rates = StepRates(message.prepared->options.schedule);
   JobRecord& job = *record;

@@ -254,7 +254,7 @@ std::exception_ptr DriveQueue::transfer_failure(const Running& running, std::int
   }
   const int error = static_cast<int>(-result);
   return std::make_exception_ptr(
-      StorageError(error == EINTR || error == EAGAIN, what + " failed: " + std::strerror(error)));
+      StorageError(error == EINTR || error == EAGAIN, what + " failed: " + system_message(error)));
 }
 
 std::exception_ptr DriveQueue::retirement(const Running& running) const {

@@ -1,6 +1,5 @@
 #include "hydra/io/spill_file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -45,7 +44,7 @@ std::string way_out(int error) {
 
 [[noreturn]] void refuse(const std::string& directory, int error) {
   throw StorageError(false, "cannot make a spill file in " + directory + ": " +
-                                std::strerror(error) + way_out(error));
+                                system_message(error) + way_out(error));
 }
 
 [[noreturn]] void refuse_for_space(const std::string& directory, Bytes size, int error) {
@@ -55,7 +54,7 @@ std::string way_out(int error) {
     free = to_string(Bytes(static_cast<std::int64_t>(state.f_bavail * state.f_frsize)));
   }
   throw StorageError(false, "the drive of " + directory + " cannot hold " + to_string(size) + ", " +
-                                free + " are free (" + std::strerror(error) +
+                                free + " are free (" + system_message(error) +
                                 "): make room, lower the storage size, or name another drive");
 }
 
@@ -80,16 +79,15 @@ void ensure_directory(const std::string& directory, LogSink& log) {
 
 /// Removes the files that a crash has left: ours by name, and locked by nobody.
 void remove_leftovers(const std::string& directory) {
-  DIR* entries = opendir(directory.c_str());
-  if (entries == nullptr) return;
-  while (const dirent* entry = readdir(entries)) {
-    if (!std::string_view(entry->d_name).starts_with(kNamePrefix)) continue;
-    const int file = openat(dirfd(entries), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  std::error_code error;  // what cannot be looked at is left alone
+  std::filesystem::directory_iterator entry(directory, error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    if (!entry->path().filename().native().starts_with(kNamePrefix)) continue;
+    const int file = open(entry->path().c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (file < 0) continue;
-    if (flock(file, LOCK_EX | LOCK_NB) == 0) unlinkat(dirfd(entries), entry->d_name, 0);
+    if (flock(file, LOCK_EX | LOCK_NB) == 0) unlink(entry->path().c_str());
     close(file);
   }
-  closedir(entries);
 }
 
 /// Makes, locks and unlinks a named file; returns its descriptor or -1 with errno.

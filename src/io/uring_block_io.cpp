@@ -38,7 +38,7 @@ std::string cause_of(int error) {
 
 [[noreturn]] void refuse(const char* what, int error) {
   throw StorageError(false, std::string("io_uring is refused: ") + what + ": " +
-                                std::strerror(error) + cause_of(error));
+                                system_message(error) + cause_of(error));
 }
 
 bool passes(int error) {
@@ -153,7 +153,7 @@ class UringBlockIo final : public BlockIo {
   // From here on the kernel takes nothing, so what waits in the ring is given back.
   void fail(const char* what, int error) {
     if (!failure_.empty()) return;
-    failure_ = std::string("io_uring failed in ") + what + ": " + std::strerror(error);
+    failure_ = std::string("io_uring failed in ") + what + ": " + system_message(error);
     for (const std::uint64_t tag : waiting_) refused_.push_back({tag, -ESHUTDOWN});
     waiting_.clear();
   }

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <map>
 #include <set>
 #include <vector>
 
 #include "hydra/core/check.h"
+#include "hydra/core/error.h"
 #include "hydra/core/mutex.h"
 
 namespace hydra {
@@ -26,7 +26,7 @@ std::byte* map_pages(std::int64_t bytes, int protection) {
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) {
     throw SystemError("the system refuses " + to_string(Bytes(bytes)) +
-                      " of memory: " + std::strerror(errno));
+                      " of memory: " + system_message(errno));
   }
   return static_cast<std::byte*>(data);
 }

@@ -1,5 +1,6 @@
 #include "hydra/models/causal_attention.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/addmm.h>
@@ -82,21 +83,26 @@ class RowBlocks {
   void drop(at::Tensor& output, const at::Tensor& input, std::int64_t head_index,
             std::int64_t block) const {
     const std::int64_t columns = input.size(1);
-    for (std::int64_t row = 0; row < input.size(0); ++row) {
-      mask_.apply_stream(output.mutable_data_ptr<float>() + row * columns,
-                         input.const_data_ptr<float>() + row * columns, columns,
-                         static_cast<std::uint64_t>(head_index * tokens_ + begin(block) + row));
-    }
+    AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "causal_attention", [&] {
+      for (std::int64_t row = 0; row < input.size(0); ++row) {
+        mask_.apply_stream(output.mutable_data_ptr<scalar_t>() + row * columns,
+                           input.const_data_ptr<scalar_t>() + row * columns, columns,
+                           static_cast<std::uint64_t>(head_index * tokens_ + begin(block) + row));
+      }
+    });
   }
   bool drops() const { return drops_; }
 
  private:
   static void hide_future(at::Tensor& scores, std::int64_t first_row) {
     const std::int64_t columns = scores.size(1);
-    float* row = scores.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < scores.size(0); ++i, row += columns) {
-      std::fill(row + first_row + i + 1, row + columns, -std::numeric_limits<float>::infinity());
-    }
+    AT_DISPATCH_FLOATING_TYPES(scores.scalar_type(), "causal_attention", [&] {
+      auto* row = scores.mutable_data_ptr<scalar_t>();
+      for (std::int64_t i = 0; i < scores.size(0); ++i, row += columns) {
+        std::fill(row + first_row + i + 1, row + columns,
+                  -std::numeric_limits<scalar_t>::infinity());
+      }
+    });
   }
 
   std::int64_t tokens_;
@@ -163,7 +169,7 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& output_gradi
       at::mm_out(scores_gradient, rows_gradient, head.value.slice(0, 0, end).t());
       if (blocks.drops()) blocks.drop(scores_gradient, scores_gradient, index, block);
       at::_softmax_backward_data_out(scores_gradient, scores_gradient, probabilities, -1,
-                                     at::kFloat);
+                                     qkv.scalar_type());
       into.query.slice(0, begin, end)
           .addmm_(scores_gradient, head.key.slice(0, 0, end), 0.0, blocks.scale());
       into.key.slice(0, 0, end).addmm_(scores_gradient.t(), head.query.slice(0, begin, end), beta,

@@ -63,15 +63,14 @@ class ChunkBuffer {
   // so that it does not depend on chunks or threads. With a `target_gradient`, `rows` become
   // gradients.
   double finish(const at::Tensor& rows, const std::int64_t* targets,
-                std::optional<float> target_gradient) const {
+                std::optional<double> target_gradient) const {
     std::vector<double> losses(static_cast<std::size_t>(rows.size(0)), 0.0);
     at::parallel_for(0, rows.size(0), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         at::Tensor row = rows.narrow(0, i, 1);
         at::_log_softmax_out(row, row, -1, false);
         if (targets[i] != kIgnored) {
-          losses[static_cast<std::size_t>(i)] =
-              -static_cast<double>(row.const_data_ptr<float>()[targets[i]]);
+          losses[static_cast<std::size_t>(i)] = -element(row, targets[i]);
         }
         if (target_gradient) to_gradient(row, targets[i], *target_gradient);
       }
@@ -80,12 +79,24 @@ class ChunkBuffer {
   }
 
  private:
-  void to_gradient(at::Tensor& row, std::int64_t target, float target_gradient) const {
+  static double element(const at::Tensor& row, std::int64_t i) {
+    return row.scalar_type() == at::kFloat ? static_cast<double>(row.const_data_ptr<float>()[i])
+                                           : row.const_data_ptr<double>()[i];
+  }
+
+  static void set_element(const at::Tensor& row, std::int64_t i, double value) {
+    if (row.scalar_type() == at::kFloat) {
+      row.mutable_data_ptr<float>()[i] = static_cast<float>(value);
+    } else {
+      row.mutable_data_ptr<double>()[i] = value;
+    }
+  }
+
+  void to_gradient(at::Tensor& row, std::int64_t target, double target_gradient) const {
     const at::Tensor one_hot = one_hot_.narrow(0, at::get_thread_num(), 1);
-    float* marks = one_hot.mutable_data_ptr<float>();
-    if (target != kIgnored) marks[target] = target_gradient;
-    at::_log_softmax_backward_data_out(row, one_hot, row, -1, at::kFloat);
-    if (target != kIgnored) marks[target] = 0.0F;
+    if (target != kIgnored) set_element(one_hot, target, target_gradient);
+    at::_log_softmax_backward_data_out(row, one_hot, row, -1, row.scalar_type());
+    if (target != kIgnored) set_element(one_hot, target, 0.0);
   }
 
   std::int64_t vocabulary_;
@@ -105,10 +116,8 @@ HeadResult run_chunks(const at::Tensor& hidden, const at::Tensor& weight, const 
   const std::int64_t tokens = hidden.size(0);
   const std::int64_t chunk = std::min(chunk_tokens, tokens);
   const ChunkBuffer buffer(chunk, weight.size(0), hidden.options());
-  std::optional<float> target_gradient;
-  if (hidden_gradient || weight_gradient) {
-    target_gradient = static_cast<float>(-1.0 / loss_denominator);
-  }
+  std::optional<double> target_gradient;
+  if (hidden_gradient || weight_gradient) target_gradient = -1.0 / loss_denominator;
   HeadResult result;
   if (hidden_gradient) result.hidden_gradient = at::empty_like(hidden);
 
@@ -142,8 +151,8 @@ class ChunkedCrossEntropy final : public torch::autograd::Function<ChunkedCrossE
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* saved,
                                                  torch::autograd::variable_list gradients) {
-    const float seed = gradients[0].item<float>();
-    if (seed != 1.0F) {
+    const double seed = gradients[0].item<double>();
+    if (seed != 1.0) {
       throw Unsupported(
           "backward reached the vocabulary head with a gradient of " + std::to_string(seed) +
           " instead of 1: let the head's loss be the model's loss as it is, and scale "

@@ -9,10 +9,11 @@
 namespace hydra::detail {
 
 void require_cpu_float(const at::Tensor& tensor, const char* user) {
-  if (tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat) return;
+  const at::ScalarType type = tensor.scalar_type();
+  if (tensor.device().is_cpu() && (type == at::kFloat || type == at::kDouble)) return;
   std::ostringstream message;
   message << user << " was given " << tensor.toString() << " on " << tensor.device().str()
-          << ": it takes fp32 tensors on the CPU";
+          << ": it takes fp32 (or fp64) tensors on the CPU";
   throw Unsupported(message.str());
 }
 

@@ -1,6 +1,7 @@
 #include "hydra/models/dropout.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -22,15 +23,17 @@ using detail::DropoutMask;
 at::Tensor masked(const at::Tensor& tensor, std::int64_t seed, double probability) {
   const at::Tensor input = tensor.contiguous();
   at::Tensor output = at::empty_like(input);
-  const float* from = input.const_data_ptr<float>();
-  float* to = output.mutable_data_ptr<float>();
   const DropoutMask mask(static_cast<std::uint64_t>(seed), probability);
   const std::int64_t elements = input.numel();
   const std::int64_t streams =
       (elements + DropoutMask::kStreamElements - 1) / DropoutMask::kStreamElements;
-  at::parallel_for(0, streams, 8, [&](std::int64_t begin, std::int64_t end) {
-    mask.apply(to, from, begin * DropoutMask::kStreamElements,
-               std::min(elements, end * DropoutMask::kStreamElements));
+  AT_DISPATCH_FLOATING_TYPES(input.scalar_type(), "dropout", [&] {
+    const auto* from = input.const_data_ptr<scalar_t>();
+    auto* to = output.mutable_data_ptr<scalar_t>();
+    at::parallel_for(0, streams, 8, [&](std::int64_t begin, std::int64_t end) {
+      mask.apply(to, from, begin * DropoutMask::kStreamElements,
+                 std::min(elements, end * DropoutMask::kStreamElements));
+    });
   });
   return output;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace hydra::detail {
@@ -20,16 +21,24 @@ class DropoutMask {
   /// may be `input`.
   void apply_stream(float* output, const float* input, std::int64_t elements,
                     std::uint64_t stream) const noexcept;
+  void apply_stream(double* output, const double* input, std::int64_t elements,
+                    std::uint64_t stream) const noexcept;
 
   /// The same for elements first .. end-1 of a tensor, where stream i covers the i-th
   /// kStreamElements elements. `first` is a multiple of kStreamElements.
-  void apply(float* output, const float* input, std::int64_t first,
-             std::int64_t end) const noexcept;
+  template <typename Number>
+  void apply(Number* output, const Number* input, std::int64_t first,
+             std::int64_t end) const noexcept {
+    for (std::int64_t begin = first; begin < end; begin += kStreamElements) {
+      apply_stream(output + begin, input + begin, std::min(kStreamElements, end - begin),
+                   static_cast<std::uint64_t>(begin / kStreamElements));
+    }
+  }
 
  private:
   std::uint64_t seed_;
   std::uint32_t drop_below_;
-  float scale_;
+  double scale_;
 };
 
 }  // namespace hydra::detail

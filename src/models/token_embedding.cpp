@@ -1,5 +1,6 @@
 #include "hydra/models/token_embedding.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -40,13 +41,15 @@ void check_tokens(const at::Tensor& tokens, const at::Tensor& token_weight,
 void add_rows(at::Tensor& target, const at::Tensor& rows, const std::int64_t* index,
               std::int64_t index_period) {
   const std::int64_t channels = target.size(1);
-  const float* source = rows.const_data_ptr<float>();
-  float* into = target.mutable_data_ptr<float>();
-  for (std::int64_t row = 0; row < rows.numel() / channels; ++row, source += channels) {
-    const std::int64_t at = index != nullptr ? index[row] : row % index_period;
-    float* sum = into + at * channels;
-    for (std::int64_t c = 0; c < channels; ++c) sum[c] += source[c];
-  }
+  AT_DISPATCH_FLOATING_TYPES(target.scalar_type(), "embed_tokens", [&] {
+    const auto* source = rows.const_data_ptr<scalar_t>();
+    auto* into = target.mutable_data_ptr<scalar_t>();
+    for (std::int64_t row = 0; row < rows.numel() / channels; ++row, source += channels) {
+      const std::int64_t at = index != nullptr ? index[row] : row % index_period;
+      auto* sum = into + at * channels;
+      for (std::int64_t c = 0; c < channels; ++c) sum[c] += source[c];
+    }
+  });
   // A raw write is invisible to autograd, and the engine sees by the version what was touched.
   target.unsafeGetTensorImpl()->bump_version();
 }
@@ -60,14 +63,16 @@ class EmbedTokens final : public torch::autograd::Function<EmbedTokens> {
     at::Tensor output =
         at::empty({tokens.size(0), tokens.size(1), channels}, token_weight.options());
     const auto* token = tokens.const_data_ptr<std::int64_t>();
-    const float* words = token_weight.const_data_ptr<float>();
-    const float* positions = position_weight.const_data_ptr<float>();
-    float* to = output.mutable_data_ptr<float>();
-    for (std::int64_t i = 0; i < tokens.numel(); ++i, to += channels) {
-      const float* word = words + token[i] * channels;
-      const float* position = positions + (i % tokens.size(1)) * channels;
-      for (std::int64_t c = 0; c < channels; ++c) to[c] = word[c] + position[c];
-    }
+    AT_DISPATCH_FLOATING_TYPES(token_weight.scalar_type(), "embed_tokens", [&] {
+      const auto* words = token_weight.const_data_ptr<scalar_t>();
+      const auto* positions = position_weight.const_data_ptr<scalar_t>();
+      auto* to = output.mutable_data_ptr<scalar_t>();
+      for (std::int64_t i = 0; i < tokens.numel(); ++i, to += channels) {
+        const auto* word = words + token[i] * channels;
+        const auto* position = positions + (i % tokens.size(1)) * channels;
+        for (std::int64_t c = 0; c < channels; ++c) to[c] = word[c] + position[c];
+      }
+    });
     return output;
   }
 

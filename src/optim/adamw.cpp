@@ -53,6 +53,7 @@ class AdamW final : public Optimizer {
     s.step_size = static_cast<float>(u.learning_rate / (1.0 - std::pow(options_.beta1, step)));
     s.epsilon = static_cast<float>(options_.epsilon);
     s.gradient_factor = u.gradient_factor;
+    const FlushDenormals flush;
     adamw_pass(u.parameter, u.gradient, u.state0, u.state1, u.elements, s);
   }
 

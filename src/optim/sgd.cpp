@@ -52,6 +52,7 @@ class Sgd final : public Optimizer {
   void update(const ParameterUpdate& u) const noexcept override {
     const Scalars s{static_cast<float>(u.learning_rate), static_cast<float>(u.weight_decay),
                     static_cast<float>(options_.momentum), u.gradient_factor};
+    const FlushDenormals flush;
     if (options_.momentum <= 0) {
       plain_pass(u.parameter, u.gradient, u.elements, s);
     } else if (options_.nesterov) {

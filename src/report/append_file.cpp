@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "hydra/core/check.h"
@@ -42,7 +41,7 @@ const char* way_out(int error) {
 }  // namespace
 
 void AppendFile::fail(int error) const {
-  throw SystemError("cannot write " + path_ + ": " + std::strerror(error) + way_out(error));
+  throw SystemError("cannot write " + path_ + ": " + system_message(error) + way_out(error));
 }
 
 AppendFile::AppendFile(std::string path, Nanoseconds patience)

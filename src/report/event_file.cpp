@@ -87,7 +87,7 @@ std::string make_new_file(const std::string& folder, double wall_time) {
   const std::string stem = folder + "/events.out.tfevents." + start + "." + host_name() + "." +
                            std::to_string(::getpid()) + ".";
   for (int number = 0;; ++number) {
-    const std::string path = stem + std::to_string(number);
+    std::string path = stem + std::to_string(number);
     const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     const bool taken = file < 0 && errno == EEXIST;
     if (file >= 0) ::close(file);

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "hydra/core/error.h"
@@ -15,7 +14,7 @@ namespace hydra {
 namespace {
 
 [[noreturn]] void fail(const std::string& path, int error) {
-  throw SystemError("cannot write " + path + ": " + std::strerror(error));
+  throw SystemError("cannot write " + path + ": " + system_message(error));
 }
 
 /// An open file; closed when it dies.

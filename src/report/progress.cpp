@@ -101,6 +101,7 @@ int interest(const JobProgress& job) {
 std::vector<std::string> terminal_lines(const std::vector<JobProgress>& jobs, std::size_t columns,
                                         std::size_t most) {
   std::vector<const JobProgress*> order;
+  order.reserve(jobs.size());
   for (const JobProgress& job : jobs) order.push_back(&job);
   std::vector<const JobProgress*> rest;
   if (order.size() > most) {
@@ -111,6 +112,7 @@ std::vector<std::string> terminal_lines(const std::vector<JobProgress>& jobs, st
     std::sort(order.begin(), order.end());  // as they were given
   }
   std::vector<std::string> lines;
+  lines.reserve(order.size() + 1);
   for (const JobProgress* job : order) lines.push_back(terminal_line(*job, columns));
   if (!rest.empty()) {
     const std::string count = std::to_string(rest.size());

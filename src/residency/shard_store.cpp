@@ -117,10 +117,11 @@ struct ShardStore::Impl {
   std::int64_t next_host_claim = 0;
 };
 
-ShardStore::ShardStore(std::vector<Device*> devices, Post post, Options options)
-    : ShardStore(std::move(devices), std::move(post), options, Storage()) {}
+ShardStore::ShardStore(std::vector<Device*> devices, const Post& post, Options options)
+    : ShardStore(std::move(devices), post, options, Storage()) {}
 
-ShardStore::ShardStore(std::vector<Device*> devices, Post post, Options options, Storage storage)
+ShardStore::ShardStore(std::vector<Device*> devices, const Post& post, Options options,
+                       Storage storage)
     : impl_(std::make_unique<Impl>(std::move(devices), post, options, storage)) {}
 
 ShardStore::~ShardStore() = default;

@@ -6,7 +6,7 @@ namespace {
 constexpr double kWeightOfNewest = 0.25;
 }  // namespace
 
-TimeModel::TimeModel(std::vector<Nanoseconds> predictions) {
+TimeModel::TimeModel(const std::vector<Nanoseconds>& predictions) {
   for (const Nanoseconds prediction : predictions) entries_.push_back({prediction, false});
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <set>
 #include <string>
 
@@ -21,6 +22,11 @@ void expect_error(const Thrown& thrown, ErrorCode code, ErrorSource source, bool
     EXPECT_EQ(error.retryable(), retryable);
     EXPECT_STREQ(error.what(), thrown.what());
   }
+}
+
+TEST(SystemMessageTest, SaysTheSystemsWordsForAnErrno) {
+  EXPECT_EQ(system_message(ENOSPC), "No space left on device");
+  EXPECT_NE(system_message(-1).find("-1"), std::string::npos);
 }
 
 TEST(ErrorTest, EveryTypeCarriesItsCodeItsSourceAndWhetherToTryAgain) {

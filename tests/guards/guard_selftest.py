@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 """Plants violations of each rule of guard.py in a small tree and sees each one found."""
 
+import os
 import pathlib
 import shutil
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -15,9 +18,10 @@ class GuardTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.root = pathlib.Path(folder.name)
-        for name in ("cmake/layers.txt", ".clang-format"):
-            (self.root / name).parent.mkdir(exist_ok=True)
+        self.root = pathlib.Path(folder.name).resolve()
+        for name in ("cmake/layers.txt", ".clang-format", ".clang-tidy", "docs/Doxyfile",
+                     "include/hydra/core/mutex.h"):
+            (self.root / name).parent.mkdir(exist_ok=True, parents=True)
             shutil.copy(REPOSITORY / name, self.root / name)
         # A tree that keeps every rule.
         self.write("include/hydra/hydra.h", '#include "hydra/core/bytes.h"\n')
@@ -44,8 +48,18 @@ class GuardTest(unittest.TestCase):
         self.write(name, text)
         self.assertEqual(self.violations(rule), [(name, line)])
 
+    def require_tool(self, rule):
+        """Sees that the tree passes before something is planted in it."""
+        (self.root / "src/report/json.cpp").unlink(missing_ok=True)  # takes compilers seconds to read
+        try:
+            self.assertEqual(self.violations(rule), [])
+        except guard.Skip as reason:
+            if os.environ.get("CI") == "true":
+                self.fail(str(reason))
+            self.skipTest(str(reason))
+
     def test_a_tree_that_keeps_the_rules_passes(self):
-        for rule in set(guard.RULES) - {"formatting"}:
+        for rule in set(guard.RULES) - {"formatting", "clang_tidy", "thread_safety", "doxygen"}:
             self.assertEqual(self.violations(rule), [], rule)
 
     def test_layers_finds_a_public_include_from_below(self):
@@ -81,6 +95,48 @@ class GuardTest(unittest.TestCase):
                      "bool on(at::Tensor t) { return t.is_cuda(); }\n"):
             self.expect("cuda_names", "src/engine/a.cpp", text)
 
+    def test_public_words_finds_each_of_them_whatever_brought_it(self):
+        for text in ("using namespace std;", "void log(spdlog::logger& to);", "CLI::App app();",
+                     "toml::table read();", "nlohmann::ordered_map f();", "std::string s = fmt::format(1);",
+                     "void put(const json& value);"):
+            self.expect("public_words", "include/hydra/core/a.h", f"// json\n{text}\n", 2)
+
+    def test_quiet_library_finds_each_way_of_printing_and_of_ending(self):
+        for text in ("std::cout << 1;", "std :: cerr << 1;", "std::printf(t);", "fprintf(stderr, t);",
+                     "std::puts(t);", "perror(t);", "std::abort();", "abort();", "::exit(1);",
+                     "if (a) std::terminate();", "at_thread_exit = std::quick_exit;", "_exit(1);"):
+            for name in ("src/core/a.cpp", "include/hydra/core/a.h"):
+                self.expect("quiet_library", name, f"void f() {{ {text} }}\n")
+                (self.root / name).unlink()
+
+    def test_quiet_library_takes_no_longer_name_member_comment_or_string_for_it(self):
+        self.write("src/core/a.cpp",
+                   "// std::cout is not for us; abort() neither.\n/* exit(1)\n std::cerr */\n"
+                   'auto s = "std::abort()"; auto r = R"(exit(1))"; auto q = \'"\'; // " exit(1)\n'
+                   "int n = 1'000'000 + std::snprintf(t, 1, s); on_exit(n); stream.abort(); p->exit(1);\n")
+        self.assertEqual(self.violations("quiet_library"), [])
+        self.expect("quiet_library", "src/core/a.cpp", "/* \n */ auto t = '\\''; /* */ exit(1); // '\n", 2)
+
+    def test_uring_names_finds_them_outside_io(self):
+        self.write("src/io/ring.cpp", "#include <liburing.h>\nio_uring ring;\n")
+        for text in ("#include <liburing.h>", "struct io_uring;", "int n = io_uring_submit(r);"):
+            self.expect("uring_names", "include/hydra/io/a.h", f"{text}  // io_uring\n")
+
+    def test_unfinished_finds_notes_in_comments_too(self):
+        for note in ("TODO", "FIXME", "XXX", "HACK"):
+            self.expect("unfinished", "tests/core/bytes_test.cpp", f"// {note}: later\n")
+
+    def test_file_names_finds_each_name_that_says_nothing(self):
+        for name in ("src/core/utils.h", "src/core/string_util.cpp", "tests/engine/helpers.h",
+                     "include/hydra/common/a.h", "cmake/Misc.cmake", "src/engine/job_manager.cpp"):
+            self.write(name, "\n")
+            self.assertEqual(len(self.violations("file_names")), 1, name)
+            shutil.rmtree(self.root / pathlib.Path(name).parts[0] / "common", ignore_errors=True)
+            shutil.rmtree(self.root / "include/hydra/common", ignore_errors=True)
+            (self.root / name).unlink(missing_ok=True)
+        self.write("src/report/utilisation.cpp", "\n")
+        self.assertEqual(self.violations("file_names"), [])
+
     def test_registration_finds_a_file_that_is_not_listed(self):
         self.expect("registration", "tests/core/forgotten_test.cpp", "int main() {}\n")
 
@@ -94,12 +150,52 @@ class GuardTest(unittest.TestCase):
         self.expect("registration", "tests/other/a_test.cpp", "int main() {}\n")
 
     def test_formatting_finds_a_badly_indented_line(self):
-        try:
-            self.assertEqual(self.violations("formatting"), [])
-        except guard.Skip as reason:
-            self.skipTest(str(reason))
+        self.require_tool("formatting")
         # clang-format points at the line end that the wrong indentation follows.
         self.expect("formatting", "src/core/a.cpp", "int a;\n      int b;\n", 1)
+
+    def test_clang_tidy_finds_an_error_and_a_name(self):
+        self.require_tool("clang_tidy")
+        self.expect("clang_tidy", "src/core/a.cpp", "int f() {\n  int* a = nullptr;\n  return *a;\n}\n", 3)
+        self.expect("clang_tidy", "src/core/a.cpp", "void DoIt() {}\n")
+        self.write("src/core/a.h", "inline int Number() { return 0; }\n")
+        self.write("src/core/b.cpp", '#include "core/a.h"\n')
+        # Once, though two sources include it.
+        self.write("src/core/a.cpp", '#include "core/a.h"\n')
+        self.assertEqual(self.violations("clang_tidy"), [("src/core/a.h", 1)])
+
+    def test_clang_tidy_and_thread_safety_find_what_does_not_compile(self):
+        for rule in ("clang_tidy", "thread_safety"):
+            self.require_tool(rule)
+            self.expect(rule, "src/core/a.cpp", "\nint a = b;\n", 2)
+            (self.root / "src/core/a.cpp").unlink()
+
+    def test_thread_safety_finds_a_member_that_is_read_without_its_mutex(self):
+        self.require_tool("thread_safety")
+        self.expect("thread_safety", "src/core/a.cpp",
+                    '#include "hydra/core/mutex.h"\n'
+                    "struct Count {\n"
+                    "  hydra::Mutex mutex;\n"
+                    "  int value HYDRA_GUARDED_BY(mutex) = 0;\n"
+                    "  int read() { return value; }\n"
+                    "  int read_locked() { hydra::MutexLock lock(mutex); return value; }\n"
+                    "};\n", 5)
+
+    def test_doxygen_finds_wrong_parameters_references_and_markup(self):
+        self.require_tool("doxygen")
+        for words in ("@param c what is not there", "See #missing.", "See @ref nowhere.",
+                      "Has a \\wrongcommand.", "Has <b>no end."):
+            self.write("include/hydra/core/a.h",
+                       f"#pragma once\nnamespace hydra {{\n/// Adds.\n/// {words}\nint add(int a);\n}}\n")
+            found = self.violations("doxygen")
+            self.assertEqual({name for name, _ in found}, {"include/hydra/core/a.h"}, words)
+
+    def test_a_missing_tool_is_skipped_with_a_way_out_but_fails_in_ci(self):
+        for ci, code, word in (("", guard.SKIPPED, "skipped"), ("true", 1, "failed")):
+            run = subprocess.run([sys.executable, "-B", guard.__file__, "doxygen", str(self.root)],
+                                 capture_output=True, text=True, env={"PATH": "", "CI": ci})
+            self.assertEqual(run.returncode, code)
+            self.assertRegex(run.stdout, f"^{word}.*apt-get install doxygen")
 
 
 if __name__ == "__main__":

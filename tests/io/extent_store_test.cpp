@@ -1,5 +1,11 @@
 #include "hydra/io/extent_store.h"
 
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+
 #include "hydra/io/faulty_block_io.h"
 #include "hydra/testing/extent_store_conformance.h"
 
@@ -103,6 +109,99 @@ TEST(ExtentStoreTest, LargeExtentsLieOnAllDrives) {
   const AlignedBytes bytes(48 << 20, 1);
   store.get(store->write(*store->allocate(Bytes(48 << 20), "large"), bytes.data(), 0));
   EXPECT_EQ(operations, (std::vector<int>{16, 16, 16}));
+}
+
+/// A drive of any size that holds zeros: it moves nothing, and keeps what it was asked to move.
+class ZeroDrive final : public BlockIo {
+ public:
+  explicit ZeroDrive(std::vector<BlockOp>& seen) : seen_(seen) {}
+  std::string_view name() const noexcept override { return "zeros"; }
+  void submit(std::span<const BlockOp> operations) override {
+    for (const BlockOp& operation : operations) {
+      seen_.push_back(operation);
+      done_.push_back({operation.tag, operation.bytes});
+    }
+  }
+  void wait(std::vector<BlockDone>& done, Nanoseconds most) override {
+    std::unique_lock lock(mutex_);
+    woken_.wait_for(lock, most, [&] { return wake_ || !done_.empty(); });
+    wake_ = false;
+    done.insert(done.end(), done_.begin(), done_.end());
+    done_.clear();
+  }
+  void wake() noexcept override {
+    const std::lock_guard lock(mutex_);
+    wake_ = true;
+    woken_.notify_one();
+  }
+
+ private:
+  std::vector<BlockOp>& seen_;
+  std::vector<BlockDone> done_;
+  std::mutex mutex_;
+  std::condition_variable woken_;
+  bool wake_ = false;
+};
+
+/// Address space that reads as zeros and takes no memory.
+class SparseZeros {
+ public:
+  explicit SparseZeros(std::int64_t bytes)
+      : bytes_(static_cast<std::size_t>(bytes)),
+        data_(
+            mmap(nullptr, bytes_, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {}
+  ~SparseZeros() { munmap(data_, bytes_); }
+  SparseZeros(const SparseZeros&) = delete;
+  SparseZeros& operator=(const SparseZeros&) = delete;
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+ private:
+  std::size_t bytes_;
+  void* data_;
+};
+
+/// Expects the operations to cover `bytes` from `data` on, and as many of the drive's from its
+/// start on, each once.
+void expect_cover(std::vector<BlockOp> operations, const std::byte* data, std::int64_t bytes) {
+  std::sort(operations.begin(), operations.end(),
+            [](const BlockOp& a, const BlockOp& b) { return a.offset < b.offset; });
+  std::int64_t at = 0;
+  for (const BlockOp& operation : operations) {
+    ASSERT_EQ(operation.offset, at);
+    ASSERT_EQ(operation.data, data + at);
+    at += operation.bytes;
+  }
+  EXPECT_EQ(at, Bytes(bytes).rounded_up(kExtentAlignment).count());
+}
+
+TEST(ExtentStoreTest, AnExtentBeyondTwoGibibytesIsMovedWholeBesideAThousandSmallOnes) {
+  constexpr std::int64_t kLarge = (std::int64_t{1} << 31) + 4097;
+  std::vector<BlockOp> seen;
+  OwnedStore store(
+      {.drives = {{"zeros", Bytes(std::int64_t{3} << 30)}},
+       .kind = BlockIoKind::kMemory,
+       .block = Bytes(4 << 20),
+       .wrap = [&](std::unique_ptr<BlockIo>) { return std::make_unique<ZeroDrive>(seen); }});
+  const SparseZeros memory(std::int64_t{3} << 30);
+  const auto large = store->allocate(Bytes(kLarge), "large");
+  ASSERT_TRUE(large);
+  std::vector<ExtentStore::RequestId> requests;
+  requests.push_back(store->write(*large, memory.data(), 0));
+  store.get(requests[0]);
+  expect_cover(seen, memory.data(), kLarge);
+  seen.clear();
+  store.get(store->read(*large, memory.data(), 0));
+  expect_cover(seen, memory.data(), kLarge);
+  requests.clear();
+  std::vector<ExtentStore::ExtentId> small;
+  for (int i = 0; i < 1000; ++i) {
+    small.push_back(*store->allocate(Bytes(1 + 37 * i), "small"));
+    requests.push_back(store->write(small.back(), memory.data(), 0));
+  }
+  for (const auto request : requests) store.get(request);
+  requests.clear();
+  for (const auto extent : small) requests.push_back(store->read(extent, memory.data(), 0));
+  for (const auto request : requests) store.get(request);
 }
 
 TEST(ExtentStoreTest, EachDriveSaysWhatItMovedAndHowDeepItsQueueWas) {

@@ -1,7 +1,9 @@
-// Holds a runtime in a static object while a job runs, and returns from main (or calls exit).
+// Holds a runtime in a static object while a job runs, and returns from main (or
+// calls exit, there or on a thread of its own).
 
 #include <cstdlib>
-#include <cstring>
+#include <string>
+#include <thread>
 
 #include "hydra/runtime/runtime.h"
 #include "hydra/testing/small_models.h"
@@ -27,6 +29,8 @@ int main(int argc, char** argv) {
   const hydra::JobHandle job = runtime().submit(hydra::testing::small_job("gpt2", 1, 100000));
   while (job.metrics().empty()) {
   }
-  if (argc > 1 && std::strcmp(argv[1], "exit") == 0) std::exit(0);
+  const std::string end = argc > 1 ? argv[1] : "";
+  if (end == "exit") std::exit(0);
+  if (end == "thread") std::thread([] { std::exit(0); }).join();
   return 0;
 }

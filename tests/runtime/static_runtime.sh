@@ -4,4 +4,5 @@ set -euo pipefail
 for _ in $(seq 10); do
   timeout 60 "$1"
   timeout 60 "$1" exit
+  timeout 60 "$1" thread
 done

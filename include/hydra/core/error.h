@@ -32,6 +32,9 @@ enum class ErrorSource { kUser, kLibrary, kSystem, kDevice };
 /// Returns the stable spelling used in summaries, for example "out_of_device_memory".
 const char* to_string(ErrorCode code);
 
+/// Returns the system's words for an errno, for messages. Thread safety: thread-safe.
+std::string system_message(int error);
+
 /// Base of everything that Hydra throws.
 ///
 /// The message ends with the run-time facts and the way out.

@@ -29,9 +29,9 @@ using PartId = Id<struct PartTag>;
 
 }  // namespace hydra
 
+namespace std {
 template <typename Tag>
-struct std::hash<hydra::Id<Tag>> {
-  std::size_t operator()(hydra::Id<Tag> id) const noexcept {
-    return std::hash<std::int64_t>{}(id.value());
-  }
+struct hash<hydra::Id<Tag>> {
+  size_t operator()(hydra::Id<Tag> id) const noexcept { return hash<int64_t>{}(id.value()); }
 };
+}  // namespace std

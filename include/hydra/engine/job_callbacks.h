@@ -35,7 +35,8 @@ struct StepDecision {
 /// must depend on their arguments alone where runs are to be repeated to the bit.
 ///
 /// Errors: what a callback throws ends its job as failed, with a CallbackError that holds the
-/// message. Blocks: a callback may take its time, but must not wait for its own job's end.
+/// message. Blocks: a callback may take its time, but must not wait for its own job's end, nor
+/// destroy its runtime (std::exit does, where the runtime is static), which waits for the callback.
 /// Lifetime: shared; several jobs may share one, which is then called by several threads.
 class JobCallbacks {
  public:

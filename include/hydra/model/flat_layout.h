@@ -16,7 +16,7 @@ namespace hydra {
 struct FlatLayout {
   struct Entry {
     std::int64_t layer = 0;      ///< index in the model
-    std::int64_t parameter = 0;  ///< index in ModelSchema::Layer::parameters (or ::buffers)
+    std::int64_t parameter = 0;  ///< index in ModelSchema::Layer::parameters (or buffers)
     Bytes offset;
     std::int64_t elements = 0;
   };

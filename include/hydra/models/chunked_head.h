@@ -10,8 +10,9 @@ namespace hydra {
 /// the targets that are not -100 and divided by `loss_denominator`, in chunks of tokens, so that
 /// the logits of a micro-batch never exist.
 ///
-/// Shape (N tokens, C channels, V vocabulary): hidden [N, C] and weight [V, C] fp32, targets int64
-/// [N]; the result is a scalar. Workspace: chunk_tokens * V floats and, when recording, N * C.
+/// Shape (N tokens, C channels, V vocabulary): hidden [N, C] and weight [V, C] fp32 or fp64,
+/// targets int64 [N]; the result is a scalar. Workspace: chunk_tokens * V floats and, when
+/// recording, N * C.
 ///
 /// While autograd records, the gradients are computed here too, chunk by chunk: the weight's is
 /// added in place to `weight.mutable_grad()` (made of zeros when undefined), the hidden one is kept

@@ -11,7 +11,7 @@ namespace hydra {
 ///
 /// The mask is a function of the call's identity and the element's place, so that a recomputed
 /// forward draws the same one; it is drawn again in backward instead of being kept.
-/// Shape: any; fp32. Errors: InvalidArgument unless 0 <= probability < 1.
+/// Shape: any; fp32 or fp64. Errors: InvalidArgument unless 0 <= probability < 1.
 at::Tensor dropout(const at::Tensor& input, double probability, LayerContext& context);
 
 /// Dropout on every tensor that passes.

@@ -56,7 +56,8 @@ struct ParameterUpdate {
 /// Element-wise update rules on flat fp32 memory.
 ///
 /// The result for an element depends on its own values and the numbers above alone: not on where
-/// it lies, on how a buffer is cut, nor on the instruction set.
+/// it lies, on how a buffer is cut, nor on the instruction set. Numbers below the smallest normal
+/// one (1.2e-38) count as zero and become zero, so that moments that fade cost what others cost.
 /// Thread safety: immutable; updates of disjoint memory may run at once.
 class Optimizer {
  public:

@@ -109,8 +109,8 @@ class ShardStore {
     HostArena* arena = nullptr;
   };
 
-  ShardStore(std::vector<Device*> devices, Post post, Options options);
-  ShardStore(std::vector<Device*> devices, Post post, Options options, Storage storage);
+  ShardStore(std::vector<Device*> devices, const Post& post, Options options);
+  ShardStore(std::vector<Device*> devices, const Post& post, Options options, Storage storage);
   ~ShardStore();
 
   /// Sets what is asked when a device's room is wanted and, by default, host room too.

@@ -12,7 +12,7 @@ namespace hydra {
 /// Thread safety: thread-compatible.
 class TimeModel {
  public:
-  explicit TimeModel(std::vector<Nanoseconds> predictions);
+  explicit TimeModel(const std::vector<Nanoseconds>& predictions);
 
   Nanoseconds predict(std::size_t unit) const;
   /// Takes in a measured time; the first one replaces the prediction.
