@@ -415,5 +415,44 @@ TEST(ModelStructureTest, ATiedWeightIsStoredOnceAndReadBackAsBothOfItsUses) {
   expect_plain_bits(runtime.submit(tune), plain(expected));
 }
 
+/// A layer that returns something else from step 1 on than when it was measured.
+std::shared_ptr<Model> changing_model(const std::function<Tensors(const at::Tensor&)>& later) {
+  auto model = std::make_shared<Model>("changing");
+  model->add("first", layer<Affine>(kIn, kOut));
+  model->add("changing", applied({kOut},
+                                 [later](const Tensors& inputs, const at::Tensor& value,
+                                         LayerContext& context) -> Tensors {
+                                   const at::Tensor sum = inputs.at(0) + value;
+                                   return context.step() == 0 ? Tensors{sum} : later(sum);
+                                 }));
+  model->add(
+      "last",
+      applied({kOut}, [](const Tensors& inputs, const at::Tensor& value, LayerContext&) -> Tensors {
+        at::Tensor sum = inputs.at(0).to(at::kFloat) * value;
+        if (inputs.size() > 1) sum = sum + inputs[1];
+        return {sum};
+      }));
+  model->add("loss", mean_squared_error_loss());
+  return cut_everywhere(model);
+}
+
+TEST(ModelStructureTest, ABorderThatChangesItsNumberOrTypesEndsTheJobByName) {
+  const std::vector<std::function<Tensors(const at::Tensor&)>> changes{
+      [](const at::Tensor& sum) {
+        return Tensors{sum, sum * 2};
+      },
+      [](const at::Tensor& sum) { return Tensors{sum.to(at::kDouble)}; },
+      [](const at::Tensor&) { return Tensors{}; }};
+  for (const auto& change : changes) {
+    const JobOptions job = job_of(changing_model(change), 450, 3);
+    Runtime runtime(test_runtime(1, smallest_budget(job)));
+    const JobHandle handle = runtime.submit(job);
+    EXPECT_THROW(handle.get(), LayerError);
+    EXPECT_EQ(handle.metrics().size(), 1U);
+    EXPECT_NE(handle.status().reason.find("when it was measured"), std::string::npos)
+        << handle.status().reason;
+  }
+}
+
 }  // namespace
 }  // namespace hydra
