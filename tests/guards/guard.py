@@ -42,6 +42,12 @@ EMPTY_NAMES = re.compile(r"(?<![a-z])(util|utils|utilities|helper|helpers|common
 # Line comments, block comments, raw strings, strings, characters (but not the ' of 1'000).
 NO_CODE = re.compile(r'''//[^\n]*|/\*.*?\*/|\bR"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)'(?:\\[^\n]{1,4}?|[^'\\\n])[']''',
                      re.S)
+# Rows of docs/TRIALS.md: the number, and in the last column what holds it.
+TRIALS = ("1-2 4-5 7-8 10-11 13-14 16-17 19-20 22-23 25-26 28-29 31-32 34-35 37-38 40-41 43-44 46-47 49-50 52-53 "
+          "55-56 58-59 61-62 64-65 67-68 70-71 73-74 76-77 79-80 82-83 85-86 88-89 91-92 94-95 97-98 100-101 "
+          "103-104 106-107 109")
+TRIAL = re.compile(r"^\| *(\d+) *\|.*\| *([^|]*?) *\|$")
+NAMED_TEST = re.compile(r"`([\w./]+): ?([\w.]+)`")
 # How the core is compiled, for tools that read it as a compiler does.
 CORE_FLAGS = ["-std=c++20", "-Iinclude", "-Isrc", "-DHYDRA_DEBUG_CHECKS=1"]
 DIAGNOSTIC = re.compile(r"^(.*?):(\d+)(?::\d+)?: (?:warning|error|fatal error): (.*)$", re.M)
@@ -147,7 +153,9 @@ def public_words(root):
 
 def quiet_library(root):
     """The library never prints, aborts or exits: it throws, returns, and tells its sinks."""
-    for path in sources(root, "include", "src"):
+    for path, folder in library_sources(root):
+        if folder == "testing":
+            continue
         for number, line in code_lines(path):
             for pattern, why in LIBRARY_WORDS.items():
                 match = re.search(pattern, line)
@@ -197,6 +205,44 @@ def registration(root):
             yield path, 1, "tests/CMakeLists.txt does not build this folder"
         elif path.name not in re.split(r"[\s()]+", text):
             yield path, 1, f"not registered in {listing.relative_to(root)}"
+
+
+def trial_numbers():
+    for span in TRIALS.split():
+        first, _, last = span.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def trials(root):
+    """docs/TRIALS.md has every trial once, in order, each held by tests that exist or with what it waits for."""
+    path = root / "docs/TRIALS.md"
+    wanted = list(trial_numbers())
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = TRIAL.match(line)
+        if not match:
+            continue
+        trial, held_by = int(match.group(1)), match.group(2)
+        if not wanted or trial != wanted[0]:
+            yield path, number, f"trial {trial} where {wanted[0] if wanted else 'nothing more'} is due"
+        if trial in wanted:
+            del wanted[: wanted.index(trial) + 1]
+        named = NAMED_TEST.findall(held_by)
+        if not named and not held_by.startswith("Waits for "):
+            yield path, number, f"trial {trial} names no test and does not say what it waits for"
+        for file, test in named:
+            if not has_test(root / file, test):
+                yield path, number, f"{file} has no test {test}"
+    if wanted:
+        yield path, 1, f"trials {', '.join(map(str, wanted))} are missing at the end"
+
+
+def has_test(path, name):
+    """A GoogleTest of a source, or a test of CTest in a CMakeLists.txt."""
+    if not path.is_file():
+        return False
+    suite, _, test = name.partition(".")
+    pattern = rf"\bTEST(_P|_F)?\(\s*{suite}\s*,\s*{test}\s*\)" if test else rf"\bNAME\s+{suite}\b"
+    return re.search(pattern, path.read_text(encoding="utf-8")) is not None
 
 
 def clang_format():
@@ -255,7 +301,9 @@ def read_core(root, command, flags=()):
 def clang_tidy(root):
     """The core has nothing that .clang-tidy asks for."""
     command = [tool("clang-tidy", "clang-tidy-14", "-14"), "--quiet", "--warnings-as-errors=*"]
-    yield from read_core(root, command, ("--", *CORE_FLAGS))
+    # Paths through a function beyond these cost twice the time of everything else together.
+    limit = ("-Xclang", "-analyzer-config", "-Xclang", "max-nodes=20000")
+    yield from read_core(root, command, ("--", *CORE_FLAGS, *limit))
 
 
 def thread_safety(root):
@@ -281,7 +329,7 @@ def doxygen(root):
 
 RULES = {rule.__name__: rule for rule in
          (layers, torch_free, private_libraries, public_words, quiet_library, cuda_names, uring_names,
-          unfinished, file_names, registration, formatting, clang_tidy, thread_safety, doxygen)}
+          unfinished, file_names, registration, trials, formatting, clang_tidy, thread_safety, doxygen)}
 
 
 def main():

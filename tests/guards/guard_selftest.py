@@ -32,8 +32,17 @@ class GuardTest(unittest.TestCase):
         self.write("src/device/cuda/stream.cpp", "#include <cuda_runtime.h>\n")
         self.write("src/runtime/devices.cpp", '#include "hydra/device/cuda_device.h"\n')
         self.write("src/testing/loop.cpp", '#include "hydra/engine/run.h"\n')
-        self.write("tests/core/bytes_test.cpp", "int main() {}\n")
+        self.write("tests/core/bytes_test.cpp", "TEST(Bytes, Add) {}\nTEST_P(Bytes, Take) {}\n")
+        self.write("docs/TRIALS.md", self.trials())
         self.write("tests/core/CMakeLists.txt", "hydra_test(NAME t SOURCES bytes_test.cpp)\n")
+
+    @staticmethod
+    def trials(**changed):
+        """A table of all trials; changed: the last column of some, by number, or None to leave one out."""
+        rows = {number: "`tests/core/bytes_test.cpp: Bytes.Add`" for number in guard.trial_numbers()}
+        rows.update({int(key.removeprefix("t")): value for key, value in changed.items()})
+        return "".join(f"| {number} | a fault | what is done | {held} |\n"
+                       for number, held in rows.items() if held is not None)
 
     def write(self, name, text):
         path = self.root / name
@@ -109,6 +118,10 @@ class GuardTest(unittest.TestCase):
                 self.expect("quiet_library", name, f"void f() {{ {text} }}\n")
                 (self.root / name).unlink()
 
+    def test_quiet_library_leaves_the_tools_of_tests_alone(self):
+        self.write("include/hydra/testing/child.h", "inline void end() { _exit(1); }\n")
+        self.assertEqual(self.violations("quiet_library"), [])
+
     def test_quiet_library_takes_no_longer_name_member_comment_or_string_for_it(self):
         self.write("src/core/a.cpp",
                    "// std::cout is not for us; abort() neither.\n/* exit(1)\n std::cerr */\n"
@@ -148,6 +161,22 @@ class GuardTest(unittest.TestCase):
     def test_registration_finds_a_folder_that_is_not_built(self):
         self.write("tests/other/CMakeLists.txt", "hydra_test(NAME t SOURCES a_test.cpp)\n")
         self.expect("registration", "tests/other/a_test.cpp", "int main() {}\n")
+
+    def test_trials_takes_several_tests_tests_of_ctest_and_what_waits(self):
+        self.write("docs/TRIALS.md", self.trials(
+            t2="Waits for checkpoints", t4="`tests/core/CMakeLists.txt: t`",
+            t5="`tests/core/bytes_test.cpp: Bytes.Add`, `tests/core/bytes_test.cpp: Bytes.Take`"))
+        self.assertEqual(self.violations("trials"), [])
+
+    def test_trials_finds_a_row_that_is_missing_twice_there_or_beyond_the_list(self):
+        for change, line in (({"t1": None}, 1), ({"t2": None}, 2), ({"t109": None}, 1), ({"t3": "Waits for x"}, 74)):
+            self.expect("trials", "docs/TRIALS.md", self.trials(**change), line)
+        self.expect("trials", "docs/TRIALS.md", self.trials() + self.trials().splitlines()[0] + "\n", 74)
+
+    def test_trials_finds_a_test_that_is_not_there_and_a_row_that_says_nothing(self):
+        for held in ("`tests/core/bytes_test.cpp: Bytes.Ad`", "`tests/core/other_test.cpp: Bytes.Add`",
+                     "`tests/core/CMakeLists.txt: other`", "", "held by many"):
+            self.expect("trials", "docs/TRIALS.md", self.trials(t4=held), 3)
 
     def test_formatting_finds_a_badly_indented_line(self):
         self.require_tool("formatting")
